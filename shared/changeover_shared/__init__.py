@@ -1,0 +1,1 @@
+"""The protocol and the store, shared by producers and workers."""

@@ -1,0 +1,113 @@
+"""The checkpoint: the small versioned state that a successor needs, one per commit.
+
+It never holds the conversation: the context is a rewritten prefix (`context:<epoch>`) and the
+transcript from `context_from` on, so a checkpoint's size does not grow with the conversation.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from changeover_shared._errors import FormatTooNew
+from changeover_shared._items import AssistantMessage, Json, ToolResult, Usage, Wire
+from changeover_shared._words import FORMAT, Effect
+
+
+class PendingCall(Wire):
+    """A tool call that is committed. From that commit on it may have run."""
+
+    call_id: str
+    name: str
+    arguments: str
+    effect: Effect
+    result: ToolResult | None = None
+
+
+class ActiveStep(Wire):
+    """The model is being asked. A repeat has a new id and the same index."""
+
+    step_id: str
+    index: int = Field(ge=0)
+    started_at_ms: int = Field(ge=0)
+
+
+class Execution(Wire):
+    """The turn that is open."""
+
+    turn_id: str
+    submission_ids: tuple[str, ...]
+    started_at_ms: int = Field(ge=0)
+    phase: Literal["model", "tools", "completion"] = "model"
+    next_step: int = Field(default=0, ge=0)
+    step: ActiveStep | None = None
+    assistant: AssistantMessage | None = None
+    """The message whose calls are pending; it joins the transcript with all their results."""
+    calls: tuple[PendingCall, ...] = ()
+    model_calls: int = Field(default=0, ge=0)
+    tool_calls: int = Field(default=0, ge=0)
+    failed_tool_calls: int = Field(default=0, ge=0)
+    takeovers: int = Field(default=0, ge=0)
+    usage: Usage = Usage()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Execution:
+        if not self.turn_id or not self.submission_ids:
+            raise ValueError("active execution identifiers cannot be empty")
+        if self.failed_tool_calls > self.tool_calls:
+            raise ValueError("active execution failed-tool count exceeds tool count")
+        if self.step is not None and self.step.started_at_ms < self.started_at_ms:
+            raise ValueError("active model step predates its execution")
+        return self
+
+
+class Stats(Wire):
+    """What the session has done since it began."""
+
+    turns: int = Field(default=0, ge=0)
+    failed_turns: int = Field(default=0, ge=0)
+    aborted_turns: int = Field(default=0, ge=0)
+    model_calls: int = Field(default=0, ge=0)
+    tool_calls: int = Field(default=0, ge=0)
+    failed_tool_calls: int = Field(default=0, ge=0)
+    elapsed_ms: int = Field(default=0, ge=0)
+    usage: Usage = Usage()
+
+
+class Checkpoint(Wire):
+    """One session's state, as of one commit."""
+
+    version: int = FORMAT
+    session_id: str
+    model: str | None = None
+    """The name of a model in the app, never a provider's."""
+    metadata: dict[str, Json] = Field(default_factory=dict)
+    context_epoch: int = Field(default=0, ge=0)
+    context_from: int = Field(default=1, ge=1)
+    """The first transcript item after the rewritten prefix."""
+    execution: Execution | None = None
+    stats: Stats = Stats()
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> str:
+    """Write a checkpoint as JSON, without what has its default value."""
+    body = checkpoint.model_dump_json(exclude_defaults=True, exclude={"version"})
+    return f'{{"version":{checkpoint.version},{body[1:]}'
+
+
+def decode_checkpoint(body: bytes | str, *, session_id: str) -> Checkpoint:
+    """Read a session's checkpoint.
+
+    Raises `FormatTooNew` for another version, and `ValueError` when it belongs to another
+    session or is damaged.
+    """
+    try:
+        checkpoint = Checkpoint.model_validate_json(body)
+    except ValidationError as error:
+        raise ValueError(f"checkpoint of {session_id!r} is damaged: {error}") from error
+    if checkpoint.version != FORMAT:
+        raise FormatTooNew(what=f"session {session_id!r}", found=str(checkpoint.version))
+    if checkpoint.session_id != session_id:
+        raise ValueError("checkpoint does not match the requested session")
+    return checkpoint

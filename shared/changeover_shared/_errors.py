@@ -1,0 +1,397 @@
+"""Everything this package raises on purpose.
+
+* ChangeoverError                 the root; never raised itself
+  + RequestError                  the caller can act
+    - Invalid                       before any I/O: a field is not what it may be
+    - TooLarge                      before any I/O: a message is over its limit
+    - UnknownSession, UnknownSubmission
+    - Closed, Deleted               the session takes nothing more
+    - Busy                          a bound is reached; the same id may be sent again later
+    - IdReused, IdExpired           the submission id names something else, or is too old
+    - NotWaiting, AlreadyDecided    an answer that nobody waits for
+    - WaitTimeout                   the work goes on
+    - NotCompleted                  raised by `run` alone, carries the outcome
+      > TurnFailed, TurnAborted, Superseded, CancelledSubmission, DeadLettered
+  + StoreUnavailable              Redis did not answer; the outcome is unknown
+  + LeaseError                    this worker no longer speaks for the session
+    - LeaseLost, LeaseGone, LeaseExpired, SessionDeleted
+  + SetupError                    start-up; exit 78
+    - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, ExtraMissing
+  + ToolError                     raised by tools; its text goes to the model
+
+Every text says what happened, what was left unchanged, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from changeover_shared._results import Outcome, Receipt
+
+
+class ChangeoverError(Exception):
+    """The root of every error that this package raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    """The same word in Python, in `--json` and in logs."""
+
+
+class RequestError(ChangeoverError):
+    """The caller can act on it."""
+
+
+class Invalid(RequestError, ValueError):
+    """A field is not what it may be. Raised before any I/O; also a `ValueError`."""
+
+    code = "invalid"
+
+    def __init__(self, *, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}; nothing was sent")
+        self.field = field
+        self.reason = reason
+
+
+class TooLarge(RequestError):
+    """Something is over its limit. Nothing was accepted."""
+
+    code = "too_large"
+
+    def __init__(self, *, what: str, size: int, limit: int, remedy: str = "send less") -> None:
+        super().__init__(
+            f"{what} is {size} bytes of UTF-8, the limit is {limit}; nothing was accepted; {remedy}"
+        )
+        self.what = what
+        self.size = size
+        self.limit = limit
+
+
+class UnknownSession(RequestError):
+    """No such session. Sessions appear with their first submission."""
+
+    code = "unknown_session"
+
+    def __init__(self, *, session_id: str) -> None:
+        super().__init__(
+            f"no session {session_id!r}; nothing was changed; "
+            "sessions appear with their first submission"
+        )
+        self.session_id = session_id
+
+
+class UnknownSubmission(RequestError):
+    """The session has no such submission, or it left the deduplication window."""
+
+    code = "unknown_submission"
+
+    def __init__(self, *, session_id: str, submission_id: str) -> None:
+        super().__init__(
+            f"session {session_id!r} knows no submission {submission_id!r}; nothing was changed; "
+            "it was never accepted, or its receipt has left the deduplication window"
+        )
+        self.session_id = session_id
+        self.submission_id = submission_id
+
+
+class Closed(RequestError):
+    """The session was closed. Nothing was accepted."""
+
+    code = "closed"
+
+    def __init__(self, *, session_id: str) -> None:
+        super().__init__(f"session {session_id!r} is closed; nothing was accepted; use a new id")
+        self.session_id = session_id
+
+
+class Deleted(RequestError):
+    """The session was deleted. Nothing was accepted."""
+
+    code = "deleted"
+
+    def __init__(self, *, session_id: str) -> None:
+        super().__init__(f"session {session_id!r} was deleted; nothing was accepted")
+        self.session_id = session_id
+
+
+class Busy(RequestError):
+    """A bound is reached. Nothing was accepted; the same id may be sent again."""
+
+    code = "busy"
+
+    def __init__(
+        self, *, session_id: str, scope: str, depth: int, limit: int, retry_after: timedelta
+    ) -> None:
+        super().__init__(
+            f"{scope} of {session_id!r} holds {depth} of {limit}; nothing was accepted; "
+            f"submit again with the same id after {retry_after.total_seconds():g} s"
+        )
+        self.session_id = session_id
+        self.scope = scope
+        """`inbox` (submissions), `inbox bytes`, `turn` (policy reject), `receipts` or `fleet`."""
+        self.depth = depth
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+class IdReused(RequestError):
+    """The id was accepted with other content before. Nothing was accepted now."""
+
+    code = "id_reused"
+
+    def __init__(self, *, session_id: str, submission_id: str) -> None:
+        super().__init__(
+            f"{submission_id!r} was accepted by session {session_id!r} with other content; "
+            "nothing was accepted; ids name one submission, use another one"
+        )
+        self.session_id = session_id
+        self.submission_id = submission_id
+
+
+class IdExpired(RequestError):
+    """The id's time is before the deduplication floor, or far in the future."""
+
+    code = "id_expired"
+
+    def __init__(self, *, submission_id: str, reason: str) -> None:
+        super().__init__(f"{submission_id!r} {reason}; nothing was accepted; use a new id")
+        self.submission_id = submission_id
+
+
+class NotWaiting(RequestError):
+    """Nobody waits for this answer any more. Nothing was accepted."""
+
+    code = "not_waiting"
+
+    def __init__(self, *, session_id: str, request_id: str) -> None:
+        super().__init__(
+            f"{request_id!r} of session {session_id!r} is not waiting any more: its turn ended; "
+            "nothing was accepted"
+        )
+        self.session_id = session_id
+        self.request_id = request_id
+
+
+class AlreadyDecided(RequestError):
+    """The first answer won. This one changed nothing."""
+
+    code = "already_decided"
+
+    def __init__(self, *, session_id: str, request_id: str) -> None:
+        super().__init__(
+            f"{request_id!r} of session {session_id!r} was answered before; "
+            "your answer changed nothing"
+        )
+        self.session_id = session_id
+        self.request_id = request_id
+
+
+class WaitTimeout(RequestError):
+    """The wait is over, the work is not."""
+
+    code = "wait_timeout"
+
+    def __init__(self, *, receipt: Receipt, waited: timedelta) -> None:
+        super().__init__(
+            f"submission {receipt.submission_id!r} of session {receipt.session_id!r} has not ended "
+            f"after {waited.total_seconds():g} s; it goes on; wait again with "
+            f"client.wait({receipt.session_id!r}, {receipt.submission_id!r})"
+        )
+        self.receipt = receipt
+        self.waited = waited
+
+
+class NotCompleted(RequestError):
+    """The submission ended otherwise than completed. Raised by `run` alone."""
+
+    code = "not_completed"
+
+    def __init__(self, outcome: Outcome) -> None:
+        detail = f": {outcome.error.message}" if outcome.error else ""
+        super().__init__(
+            f"submission {outcome.submission_id!r} of session {outcome.session_id!r} "
+            f"{outcome.ending}{detail}; the session is usable; "
+            f"see changeover show {outcome.session_id} --turns"
+        )
+        self.outcome = outcome
+
+
+class TurnFailed(NotCompleted):
+    """The turn failed; `outcome.error` says why."""
+
+    code = "failed"
+
+
+class TurnAborted(NotCompleted):
+    """The turn was interrupted."""
+
+    code = "aborted"
+
+
+class Superseded(NotCompleted):
+    """A newer submission took its place."""
+
+    code = "superseded"
+
+
+class CancelledSubmission(NotCompleted):
+    """It was cancelled before it ran, or its session was closed."""
+
+    code = "cancelled"
+
+
+class DeadLettered(NotCompleted):
+    """Its session was quarantined and an operator gave it up."""
+
+    code = "dead_lettered"
+
+
+class StoreUnavailable(ChangeoverError):
+    """Redis did not answer. What was asked for may or may not have happened."""
+
+    code = "store_unavailable"
+
+    def __init__(self, *, reason: str, submission_id: str | None = None) -> None:
+        if submission_id is None:
+            text = f"Redis did not answer: {reason}; the outcome is unknown; try again"
+        else:
+            text = (
+                f"Redis did not answer: {reason}; the submission may or may not be accepted; "
+                f"submitting again with id {submission_id!r} is safe"
+            )
+        super().__init__(text)
+        self.reason = reason
+        self.submission_id = submission_id
+
+
+class LeaseError(ChangeoverError):
+    """This worker no longer speaks for the session and must stop writing."""
+
+    code = "lease"
+
+
+class LeaseLost(LeaseError):
+    """A newer grant holds the session. Nothing was written."""
+
+    code = "lease_lost"
+
+    def __init__(self, *, session_id: str, fence: int, current: int) -> None:
+        super().__init__(
+            f"session {session_id!r}: fence {fence} was superseded by {current}; "
+            "nothing was written"
+        )
+        self.session_id = session_id
+        self.fence = fence
+        self.current = current
+
+
+class LeaseGone(LeaseError):
+    """Nobody holds the session. Nothing was written."""
+
+    code = "lease_gone"
+
+    def __init__(self, *, session_id: str, fence: int) -> None:
+        super().__init__(f"session {session_id!r}: fence {fence} was given up; nothing was written")
+        self.session_id = session_id
+        self.fence = fence
+
+
+class LeaseExpired(LeaseError):
+    """The lease ran out on Redis's clock before the write came. Nothing was written."""
+
+    code = "lease_expired"
+
+    def __init__(self, *, session_id: str, fence: int) -> None:
+        super().__init__(f"session {session_id!r}: fence {fence} expired; nothing was written")
+        self.session_id = session_id
+        self.fence = fence
+
+
+class SessionDeleted(LeaseError):
+    """The session was deleted under its holder. Nothing was written."""
+
+    code = "session_deleted"
+
+    def __init__(self, *, session_id: str) -> None:
+        super().__init__(f"session {session_id!r} was deleted; nothing was written")
+        self.session_id = session_id
+
+
+class SetupError(ChangeoverError):
+    """The process cannot start with this configuration or this server."""
+
+    code = "setup"
+
+
+class PartitionMismatch(SetupError):
+    """The fleet was created with another number of partitions or another layout."""
+
+    code = "partition_mismatch"
+
+    def __init__(self, *, prefix: str, fleet: int, asked: int) -> None:
+        super().__init__(
+            f"fleet {prefix!r} has {fleet} partitions, you asked for {asked}; nothing was "
+            "written; unset CHANGEOVER_PARTITIONS or use another CHANGEOVER_PREFIX"
+        )
+        self.prefix = prefix
+        self.fleet = fleet
+        self.asked = asked
+
+
+class FormatTooNew(SetupError):
+    """The fleet or a session was written by a newer release than this one."""
+
+    code = "format_too_new"
+
+    def __init__(self, *, what: str, found: str) -> None:
+        super().__init__(
+            f"{what} has format {found}, which this release cannot read; nothing was changed; "
+            "upgrade this process"
+        )
+        self.what = what
+        self.found = found
+
+
+class ServerUnfit(SetupError):
+    """The server lacks something that the promises need."""
+
+    code = "server_unfit"
+
+    def __init__(self, findings: Sequence[str]) -> None:
+        super().__init__("this Redis cannot be used: " + "; ".join(findings))
+        self.findings = tuple(findings)
+
+
+class AppNotFound(SetupError):
+    """`module:attribute` does not lead to an App."""
+
+    code = "app_not_found"
+
+    def __init__(self, *, target: str, reason: str) -> None:
+        super().__init__(
+            f"no app at {target!r}: {reason}; nothing was claimed; "
+            "name it as module:attribute, for example bot:app"
+        )
+        self.target = target
+
+
+class ExtraMissing(SetupError):
+    """An optional part is not installed."""
+
+    code = "extra_missing"
+
+    def __init__(self, *, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs: pip install 'changeover[{extra}]'")
+        self.what = what
+        self.extra = extra
+
+
+class ToolError(ChangeoverError):
+    """Raised by a tool: the text goes to the model as the call's error result."""
+
+    code = "tool_error"
+
+    def __init__(self, text: str, *, retryable: bool = False) -> None:
+        super().__init__(text)
+        self.retryable = retryable

@@ -1,0 +1,302 @@
+"""Events: what a session's journal holds and followers read.
+
+An event is `{seq, at_ms, fence, epoch, type, submission_id, turn_id, step_id}` and what its type
+adds. On the wire inside Redis the common fields are stream fields and the rest is `body`; towards
+people an event is one flat JSON object. An unknown type parses as plain `Event`, so that old
+clients survive new workers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from changeover_shared._items import Attachment, Json, Phase, Usage, Wire
+from changeover_shared._words import Effect, Ending, StepEnding, WorkerChange
+
+_COMMON: Final = frozenset(
+    {"seq", "at_ms", "fence", "epoch", "type", "submission_id", "turn_id", "step_id"}
+)
+
+
+class Event(BaseModel):
+    """One entry of the journal. `seq` is dense per session and never reused."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    wire_type: ClassVar[str] = ""
+
+    seq: int = 0
+    at_ms: int = 0
+    """When it was committed, on Redis's clock; never goes back within a session."""
+    fence: int = 0
+    """The grant under which it was written; 0 before the first."""
+    epoch: int = 1
+    type: str = ""
+    submission_id: str | None = None
+    turn_id: str | None = None
+    step_id: str | None = None
+
+    def model_post_init(self, _: Any, /) -> None:
+        if not self.type:
+            object.__setattr__(self, "type", self.wire_type)
+
+    @property
+    def at(self) -> datetime:
+        """`at_ms` as a time."""
+        return datetime.fromtimestamp(self.at_ms / 1000, UTC)
+
+    def body(self) -> str:
+        """What the type adds, as the JSON that the journal stores."""
+        return self.model_dump_json(exclude=set(_COMMON), exclude_none=True)
+
+    def to_json(self) -> str:
+        """The whole event as one flat JSON object, as `--json` prints it."""
+        return self.model_dump_json(exclude_none=True)
+
+
+class _Known(Event):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Failure(Wire):
+    """Why something failed, as data."""
+
+    kind: str
+    """A short stable word: `provider_auth`, `provider_rate_limit`, `tool_timeout` ..."""
+    message: str
+    retryable: bool = False
+
+
+class SessionConfigured(_Known):
+    """The session was taken up for the first time, or with another configuration."""
+
+    wire_type = "session_configured"
+    agent: str
+    queue: str
+    model: str | None = None
+
+
+class ModelChanged(_Known):
+    """The session uses another model from here on."""
+
+    wire_type = "model_changed"
+    model: str
+    previous: str | None = None
+    reason: str = "requested"
+    """`requested`, or `unregistered` when the saved model is not in the app any more."""
+
+
+class SessionClosed(_Known):
+    """The session takes nothing more."""
+
+    wire_type = "session_closed"
+    reason: str = ""
+
+
+class Message(_Known):
+    """A message was accepted; written by the submit script itself."""
+
+    wire_type = "message"
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    author: str = "user"
+
+
+class TurnStarted(_Known):
+    """A turn took its inputs."""
+
+    wire_type = "turn_started"
+    submission_ids: tuple[str, ...]
+
+
+class TurnCompleted(_Known):
+    """The turn answered."""
+
+    wire_type = "turn_completed"
+    submission_ids: tuple[str, ...]
+    text: str = ""
+    output: Json = None
+    usage: Usage = Usage()
+    stop: str | None = None
+    """`length` or `refusal` when the answer ended so."""
+
+
+class TurnAborted(_Known):
+    """The turn was interrupted."""
+
+    wire_type = "turn_aborted"
+    submission_ids: tuple[str, ...]
+    reason: str = ""
+
+
+class TurnFailed(_Known):
+    """The turn failed; the session goes on with what comes next."""
+
+    wire_type = "turn_failed"
+    submission_ids: tuple[str, ...]
+    error: Failure
+
+
+class StepStarted(_Known):
+    """The model is about to be asked."""
+
+    wire_type = "step_started"
+    index: int
+    model: str
+
+
+class Delta(_Known):
+    """A piece of text as it streams. It counts only if its step completes."""
+
+    wire_type = "delta"
+    phase: Phase = "final_answer"
+    text: str
+
+
+class AssistantSaid(_Known):
+    """The committed text of a step: it wins over the deltas."""
+
+    wire_type = "assistant_message"
+    phase: Phase = "final_answer"
+    text: str
+
+
+class StepCompleted(_Known):
+    """A model step ended. `removed` names the journal ranges of its deltas that were deleted."""
+
+    wire_type = "step_completed"
+    index: int
+    ending: StepEnding
+    usage: Usage = Usage()
+    removed: tuple[tuple[int, int], ...] = ()
+
+
+class ToolCallBegin(_Known):
+    """A tool call is committed and may start from here on."""
+
+    wire_type = "tool_call_begin"
+    call_id: str
+    name: str
+    arguments: str
+    effect: Effect
+
+
+class ToolCallEnd(_Known):
+    """A tool call's result is committed."""
+
+    wire_type = "tool_call_end"
+    call_id: str
+    name: str
+    output: Json
+    is_error: bool = False
+    unknown: bool = False
+    """The call may have run and is not run again."""
+
+
+class WorkerChanged(_Known):
+    """Another incarnation than before was granted the session."""
+
+    wire_type = "worker_changed"
+    reason: WorkerChange
+    previous: str
+    current: str
+
+
+class SubmissionSuperseded(_Known):
+    """A waiting submission gave way to a newer one."""
+
+    wire_type = "submission_superseded"
+    by: str = ""
+
+
+class SubmissionCancelled(_Known):
+    """A waiting submission was cancelled."""
+
+    wire_type = "submission_cancelled"
+    by: str = ""
+
+
+class SubmissionDeadLettered(_Known):
+    """An operator gave a submission of a quarantined session up."""
+
+    wire_type = "submission_dead_lettered"
+    by: str = ""
+
+
+class SessionQuarantined(_Known):
+    """Too many takeovers without progress; an operator must act."""
+
+    wire_type = "session_quarantined"
+    attempts: int
+
+
+class Warned(_Known):
+    """Something that people should know, and that changed nothing else."""
+
+    wire_type = "warning"
+    code: str
+    text: str = ""
+
+
+class Gap(_Known):
+    """Never stored: events from `first` to `last` are not in the journal any more."""
+
+    wire_type = "gap"
+    first: int
+    last: int
+    reason: str = "trimmed"
+
+
+_KNOWN: Final[Mapping[str, type[Event]]] = {
+    kind.wire_type: kind for kind in _Known.__subclasses__()
+}
+_ANY: Final[TypeAdapter[Any]] = TypeAdapter(dict[str, Any])
+
+
+def decode_event(entry: bytes, fields: Mapping[bytes, bytes]) -> Event:
+    """Read a journal entry: its stream id `<seq>-0` and its fields."""
+    kind = fields[b"type"].decode()
+    values: dict[str, Any] = json.loads(fields[b"body"] or b"{}")
+    values.update(
+        type=kind,
+        seq=int(entry.partition(b"-")[0]),
+        at_ms=int(fields[b"at"]),
+        fence=int(fields[b"fence"]),
+        epoch=int(fields[b"epoch"]),
+        submission_id=fields[b"sub"].decode() or None,
+        turn_id=fields[b"turn"].decode() or None,
+        step_id=fields[b"step"].decode() or None,
+    )
+    return _KNOWN.get(kind, Event).model_validate(values)
+
+
+def parse_event(text: str | bytes) -> Event:
+    """Read a flat JSON event, as `--json` prints it."""
+    values = _ANY.validate_json(text)
+    return _KNOWN.get(values.get("type", ""), Event).model_validate(values)
+
+
+def ending_of(event: Event, submission_id: str) -> Ending | None:
+    """How `submission_id` ended with this event, or None if it did not."""
+    match event:
+        case TurnCompleted() if submission_id in event.submission_ids:
+            return Ending.COMPLETED
+        case TurnAborted() if submission_id in event.submission_ids:
+            return Ending.ABORTED
+        case TurnFailed() if submission_id in event.submission_ids:
+            return Ending.FAILED
+        case SubmissionSuperseded() if event.submission_id == submission_id:
+            return Ending.SUPERSEDED
+        case SubmissionCancelled() if event.submission_id == submission_id:
+            return Ending.CANCELLED
+        case SubmissionDeadLettered() if event.submission_id == submission_id:
+            return Ending.DEAD_LETTERED
+        case ModelChanged() | SessionClosed() if event.submission_id == submission_id:
+            return Ending.COMPLETED
+        case _:
+            return None

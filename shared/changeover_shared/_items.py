@@ -1,0 +1,109 @@
+"""Items: what a conversation is made of, in the transcript and in what a model is shown."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+
+Json = JsonValue
+"""Whatever JSON can hold."""
+
+
+class Wire(BaseModel):
+    """A frozen model on the wire: unknown fields of newer writers are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Attachment(Wire):
+    """A file by reference; the bytes are the application's."""
+
+    url: str
+    media_type: str | None = None
+    name: str | None = None
+    sha256: str | None = None
+
+
+class Usage(Wire):
+    """Tokens, as the provider counted them; cached ones are part of `input_tokens`."""
+
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    cached_input_tokens: int = Field(default=0, ge=0)
+    reasoning_tokens: int = Field(default=0, ge=0)
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+class ToolCall(Wire):
+    """A call that a model asked for. `arguments` is the JSON text as the model wrote it."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class UserMessage(Wire):
+    """What somebody said to the session."""
+
+    type: Literal["user"] = "user"
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    author: str = "user"
+    submission_id: str | None = None
+
+
+Phase = Literal["final_answer", "commentary", "refusal"]
+"""What an assistant's text is: the answer, words beside tool calls, or a refusal."""
+
+
+class AssistantMessage(Wire):
+    """What a model answered in one step."""
+
+    type: Literal["assistant"] = "assistant"
+    text: str = ""
+    phase: Phase = "final_answer"
+    tool_calls: tuple[ToolCall, ...] = ()
+    opaque: tuple[dict[str, Any], ...] = ()
+    """Provider blocks (signed reasoning and the like), sent back as they came, to the provider
+    named in their `provider` field only."""
+
+
+class ToolResult(Wire):
+    """What a tool call came to. Errors are results: the model reads them."""
+
+    type: Literal["tool_result"] = "tool_result"
+    call_id: str
+    name: str
+    output: Json
+    is_error: bool = False
+    unknown: bool = False
+    """The tool may or may not have run: it was cut off and must not be run again."""
+
+
+Item = Annotated[UserMessage | AssistantMessage | ToolResult, Field(discriminator="type")]
+"""One entry of a transcript."""
+
+_ITEM: TypeAdapter[UserMessage | AssistantMessage | ToolResult] = TypeAdapter(Item)
+
+
+def decode_item(body: bytes | str) -> UserMessage | AssistantMessage | ToolResult:
+    """Read one item from its JSON."""
+    return _ITEM.validate_json(body)
+
+
+def encode_item(item: UserMessage | AssistantMessage | ToolResult) -> str:
+    """Write one item as JSON; its `type` always stands in it."""
+    return item.model_dump_json()

@@ -1,0 +1,72 @@
+"""Ops: what producers ask a session to do, as typed models with a `type` on the wire."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from changeover_shared._items import Attachment, Json, Wire
+from changeover_shared._words import SubmissionClass
+
+
+class MessageOp(Wire):
+    """Say something to the session: the one op that calls a model."""
+
+    type: Literal["message"] = "message"
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    author: str = "user"
+    model: str | None = None
+    """Use this model of the app from this turn on."""
+    metadata: dict[str, Json] | None = None
+    """Absent keeps the session's metadata, `{}` clears it."""
+
+
+class SetModelOp(Wire):
+    """Use another model of the app from the next turn on."""
+
+    type: Literal["set_model"] = "set_model"
+    model: str
+
+
+class CloseOp(Wire):
+    """End the session: what waits is cancelled, nothing is accepted afterwards."""
+
+    type: Literal["close"] = "close"
+    reason: str = ""
+
+
+class InterruptOp(Wire):
+    """Stop the running turn."""
+
+    type: Literal["interrupt"] = "interrupt"
+    reason: str = ""
+
+
+Op = MessageOp | SetModelOp | CloseOp | InterruptOp
+TurnOp = MessageOp | SetModelOp | CloseOp
+"""Ops that wait in the inbox and are taken in order."""
+
+_OP: TypeAdapter[Op] = TypeAdapter(Annotated[Op, Field(discriminator="type")])
+
+
+def decode_op(body: bytes | str) -> Op:
+    """Read an op; raises `pydantic.ValidationError` for one that this release does not know."""
+    return _OP.validate_json(body)
+
+
+def encode_op(op: Op) -> str:
+    """Write an op as JSON; its `type` always stands in it."""
+    return op.model_dump_json()
+
+
+def class_of(op: Op) -> SubmissionClass:
+    """How the submit script treats the op."""
+    return SubmissionClass.CTL if isinstance(op, InterruptOp) else SubmissionClass.TURN
+
+
+def digest(op: Op) -> str:
+    """16 hex digits over the op's content: the same id with another digest is `IdReused`."""
+    return hashlib.sha256(op.model_dump_json().encode()).hexdigest()[:16]

@@ -1,0 +1,328 @@
+"""Records: what the scripts take and answer, decoded. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from changeover_shared._events import Event
+from changeover_shared._words import CommitKind, Ending, Next, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one incarnation to write one session: one grant, one nonce, one fence."""
+
+    session_id: str
+    fence: int
+    incarnation: str
+    nonce: str
+
+    @property
+    def token(self) -> str:
+        """The string that Redis compares byte for byte."""
+        return f"{self.fence}|{self.incarnation}|{self.nonce}"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A session's head hash."""
+
+    status: Status
+    life: int
+    route: str
+    agent: str
+    tenant: str
+    priority: int
+    fence: int
+    rev: int
+    """The number of the last commit; each commit names the one it follows."""
+    seq: int
+    first_seq: int
+    """The oldest event that retention has kept."""
+    n: int
+    """The highest inbox position given out."""
+    turn: str
+    """The open turn, or ''."""
+    turns: int
+    """How many turns have been started; turn `t_<k>` is the k-th."""
+    transcript_n: int
+    ctl_turn: str
+    ctl_kind: str
+    ctl_sub: str
+    ctl_epoch: int
+    parked: bool
+    attempts: int
+    epoch: int
+    context: str
+    """The session context as JSON, fixed at creation."""
+    parent: str
+    created_ms: int
+    at_ms: int
+    quarantine_no: int = 0
+    raw: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One unsettled inbox position."""
+
+    n: int
+    kind: Literal["turn", "steer", "join", "answer"]
+    due_ms: int
+    turn: str
+    """The turn that holds it, or '' while it waits."""
+    group: str
+    """Set by a requeue: the next take must name the whole group."""
+    submission_id: str
+    key: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Something that the open turn waits for."""
+
+    wait_id: str
+    kind: str
+    """`approval`, `job`, `client`, `timer` ..."""
+    deadline_ms: int
+    """0 without one."""
+    started: str
+    answer_n: int
+    """The inbox position of the answer, or 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A session's open things."""
+
+    waiting: tuple[Waiting, ...]
+    waits: tuple[Wait, ...]
+
+    def open_inputs(self, now_ms: int) -> tuple[Waiting, ...]:
+        """What a turn may take now, in order."""
+        return tuple(
+            w for w in self.waiting if w.kind != "answer" and not w.turn and w.due_ms <= now_ms
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InboxEntry:
+    """A submission's body as it lies in the inbox."""
+
+    n: int
+    submission_id: str
+    body: bytes
+    accepted_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A claim that succeeded."""
+
+    lease: Lease
+    remaining_ms: int
+    head: Head
+    work: Work
+    checkpoint: bytes | None
+    """None before the first commit, or when it is over 64 KiB: read it under the lease then."""
+    inbox: tuple[InboxEntry, ...]
+    """The oldest bodies, as far as they fit into 64 KiB together with the checkpoint."""
+    lapsed: str
+    """The lease string of the holder before, if it ended otherwise than by a clean release."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRefused:
+    """A claim that was not granted; nothing is held."""
+
+    session_id: str
+    word: Literal["BUSY", "USED", "NONE", "QUARANTINED", "SUSPECT"]
+    remaining_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """What a partition's indexes show."""
+
+    expired: tuple[str, ...]
+    """Sessions whose lease ran out, or lies further ahead than any lease may."""
+    due: tuple[str, ...]
+    ready: tuple[tuple[str, ...], ...]
+    """Per asked ready key, oldest first, at most the window."""
+    counts: tuple[int, ...]
+    """Per asked ready key, how many there are in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """One lease's renewal."""
+
+    session_id: str
+    word: Literal["OK", "LOST", "GONE", "EXPIRED"]
+    remaining_ms: int = 0
+    alert: int = 0
+    """The control epoch that the holder has not seen yet, or 0."""
+    fence: int = 0
+    """With LOST: the fence that holds the session now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """An append that is durable."""
+
+    first_seq: int
+    ctl_epoch: int
+    n: int
+    dropped: bool = False
+    """The turn's events are over the cap: deltas were left out, everything else was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewWait:
+    """A wait that a commit opens."""
+
+    wait_id: str
+    kind: str
+    deadline_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """A row that leaves with the commit."""
+
+    row_id: str
+    session_id: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Everything that one step changes, together or not at all."""
+
+    commit_id: str
+    rev: int
+    """The revision that this commit follows."""
+    turn: str
+    """The open turn, '' for none; with `kind=start` the turn to open, `t_<turns + 1>`."""
+    kind: CommitKind
+    checkpoint: str
+    next: Next = Next.HOLD
+    take: tuple[int, ...] = ()
+    consume: tuple[tuple[str, int], ...] = ()
+    """(wait id, position of its answer) pairs that the turn takes in."""
+    waits: tuple[NewWait, ...] = ()
+    end: Literal["", "completed", "failed", "aborted", "requeue"] = ""
+    progress: bool = False
+    items: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    drop_seqs: tuple[int, ...] = ()
+    turn_record: str = ""
+    outbox: tuple[OutboxRow, ...] = ()
+    context: str = ""
+    """The rewritten prefix of a new context epoch, or ''."""
+    context_epoch: int = 0
+    keep_from: int = 0
+    """The oldest transcript item that the context still needs; 0 leaves it."""
+    max_step_ms: int = 600_000
+    """How long the next step may take before the lease stops being renewed."""
+    quantum_left: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that is durable."""
+
+    held: bool
+    """False: the lease went with the commit, or has ended since."""
+    rev: int
+    first_seq: int
+    """The number of the commit's first event."""
+    n: int
+    """The highest inbox position given out: above the known one, read the inbox."""
+    ctl_epoch: int
+    ctl_kind: str
+    """`interrupt` or `rollback` when the open turn has a control, else ''."""
+    waiting: int
+    """How many inputs wait and are due."""
+    ready_count: int
+    status: Status
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRefused:
+    """A commit that changed nothing, while the lease still stands."""
+
+    word: Literal["REWOUND", "CONFLICT", "CONTROL", "INPUT", "BAD_PARK", "TOO_BIG", "ROUTE"]
+    detail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """What a session is created with, if the submission finds none."""
+
+    route: str
+    agent: str
+    tenant: str = ""
+    context: str = "{}"
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """One submission as the script takes it."""
+
+    session_id: str
+    submission_id: str
+    digest: str
+    cls: Literal["turn", "answer", "ctl"]
+    body: str
+    create: Create
+    policy: str = "enqueue"
+    key: str = ""
+    target: str = ""
+    """An answer's wait id, or the turn that a control names ('' for the running one)."""
+    due_ms: int = 0
+    priority: int = 0
+    may_create: bool = True
+    event: Event | None = None
+    """Written with the submission: the `message` event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A submission that is durable, now or before."""
+
+    word: Literal["ACCEPTED", "MERGED", "DUPLICATE"]
+    n: int
+    seq: int
+    turn: str
+    status: Status
+    ready_count: int
+    position: int
+    agent: str
+    route: str
+    replaced: tuple[str, ...] = ()
+    ending: Ending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionState:
+    """What a receipt says of a submission."""
+
+    submission_id: str
+    n: int
+    seq: int
+    ending: Ending | None
+    turn: str
+    end_seq: int
+    accepted_ms: int
+    ended_ms: int
+
+
+def position_of(n: int, waiting: Sequence[Waiting]) -> int:
+    """How many waiting turn inputs come before position `n`."""
+    return sum(1 for w in waiting if w.kind != "answer" and not w.turn and w.n < n)

@@ -1,0 +1,191 @@
+"""Results: what reading and submitting answer with. All frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Generic, Literal, TypeVar
+
+from changeover_shared._events import Failure
+from changeover_shared._items import (
+    AssistantMessage,
+    Item,
+    Json,
+    ToolResult,
+    Usage,
+    UserMessage,
+    Wire,
+)
+from changeover_shared._words import Ending, Status
+
+T = TypeVar("T")
+
+TranscriptEntry = UserMessage | AssistantMessage | ToolResult
+
+
+def at(ms: int) -> datetime:
+    """Milliseconds on Redis's clock as a time."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+class Receipt(Wire):
+    """The answer to a submission that is durable now and will end exactly once."""
+
+    session_id: str
+    submission_id: str
+    answer: Literal["accepted", "duplicate", "merged"]
+    """`duplicate`: it was accepted before, with the same content. `merged`: the turn already has
+    an interrupt."""
+    position: int = 0
+    """How many submissions of the session wait before it."""
+    seq: int = 0
+    """The number of the submission's own `message` event: `follow(after=receipt.seq)` misses
+    nothing of the answer. For other ops, the newest event's number at acceptance."""
+    replaced: tuple[str, ...] = ()
+    """Waiting submissions that gave way to this one."""
+
+
+class Refused(Wire):
+    """One item of `submit_many` that was not accepted."""
+
+    session_id: str
+    submission_id: str
+    code: str
+    text: str
+    retry_after_ms: int | None = None
+
+
+class TurnRecord(Wire):
+    """One finished turn, written by the commit that ended it."""
+
+    turn_id: str
+    submission_ids: tuple[str, ...]
+    ending: Ending
+    text: str = ""
+    output: Json = None
+    error: Failure | None = None
+    usage: Usage = Usage()
+    steps: int = 0
+    tool_calls: int = 0
+    failed_tool_calls: int = 0
+    takeovers: int = 0
+    model: str | None = None
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+
+
+class Outcome(Wire):
+    """How a submission ended."""
+
+    session_id: str
+    submission_id: str
+    ending: Ending
+    turn_id: str | None = None
+    text: str = ""
+    output: Json = None
+    error: Failure | None = None
+    usage: Usage = Usage()
+    steps: int = 0
+    tool_calls: int = 0
+    takeovers: int = 0
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+
+    @property
+    def started_at(self) -> datetime:
+        """When its turn started."""
+        return at(self.started_at_ms)
+
+    @property
+    def finished_at(self) -> datetime:
+        """When it ended."""
+        return at(self.finished_at_ms)
+
+
+class Interrupted(Wire):
+    """What an interrupt came to; never an error."""
+
+    session_id: str
+    answer: Literal["accepted", "merged", "duplicate", "no_turn", "stale_turn"]
+    turn_id: str | None = None
+    """The turn that it stops, or the one that runs instead of the named one."""
+    submission_id: str
+
+
+class Cancelled(Wire):
+    """What a cancel came to; never an error."""
+
+    session_id: str
+    submission_id: str
+    answer: Literal["cancelled", "already_running", "already_ended", "unknown"]
+    turn_id: str | None = None
+    ending: Ending | None = None
+
+
+class SessionInfo(Wire):
+    """A session as it stands now."""
+
+    session_id: str
+    agent: str
+    queue: str
+    status: Status
+    tenant: str | None = None
+    worker: str | None = None
+    """The incarnation that holds it."""
+    model: str | None = None
+    turn_id: str | None = None
+    seq: int = 0
+    first_seq: int = 1
+    revision: int = 0
+    fence: int = 0
+    inbox: int = 0
+    """Submissions that wait."""
+    waiting: str | None = None
+    """What a parked session waits for."""
+    usage: Usage = Usage()
+    context: Mapping[str, str] = {}
+    metadata: Mapping[str, Json] = {}
+    parent: str | None = None
+    created_at_ms: int = 0
+    updated_at_ms: int = 0
+
+    @property
+    def created_at(self) -> datetime:
+        """When its first submission was accepted."""
+        return at(self.created_at_ms)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When its newest event was written."""
+        return at(self.updated_at_ms)
+
+
+class TranscriptItem(Wire):
+    """One item of a transcript with its number."""
+
+    n: int
+    item: Item
+
+
+class Page(Wire, Generic[T]):
+    """Some of many, and the cursor of the rest; `next` is None at the end."""
+
+    items: tuple[T, ...]
+    next: str | None = None
+
+
+class WorkerInfo(Wire):
+    """A worker process as it last described itself, with what Redis knows of it."""
+
+    worker: str
+    incarnation: str
+    build: str = ""
+    host: str = ""
+    pid: int = 0
+    state: Literal["running", "draining", "silent"] = "running"
+    queues: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    slots: int = 0
+    sessions: int = 0
+    started_at_ms: int = 0
+    renewed_at_ms: int = 0
