@@ -8,7 +8,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, Literal
 
-
 FORMAT: Final = 1
 """The checkpoint format this build writes. It is part of a session's route, so that a worker
 that cannot read a format never sees its sessions."""
