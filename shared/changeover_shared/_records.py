@@ -326,3 +326,34 @@ class SubmissionState:
 def position_of(n: int, waiting: Sequence[Waiting]) -> int:
     """How many waiting turn inputs come before position `n`."""
     return sum(1 for w in waiting if w.kind != "answer" and not w.turn and w.n < n)
+
+
+@dataclass(frozen=True, slots=True)
+class NoTurn:
+    """A control that found no turn to control, or another one than it named."""
+
+    turn: str
+    """The turn that runs, or ''."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAnswer:
+    """What the control script says to a cancel."""
+
+    word: Literal["CANCELLED", "RUNNING", "ENDED", "UNKNOWN"]
+    turn: str = ""
+    ending: Ending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A session as plain reads find it; not one moment, but good enough to look at."""
+
+    session_id: str
+    head: Head
+    work: Work
+    owner: str
+    """The lease string of the holder, or ''."""
+    lease_ms: int
+    """When the lease runs out, on Redis's clock; 0 without a holder."""
+    checkpoint: bytes | None
