@@ -1,0 +1,120 @@
+"""Every setting: an environment variable `CHANGEOVER_<NAME>`, a flag of the same name, a default."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from changeover_shared import _identifiers
+from changeover_shared._errors import Invalid
+from changeover_shared._units import Size, Span
+
+
+class Settings(BaseSettings):
+    """What a process was told; limits that hold for the fleet are written when it is created."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CHANGEOVER_", frozen=True, extra="ignore", env_ignore_empty=True
+    )
+
+    redis_url: str | None = Field(default=None)
+    """Where Redis is; `REDIS_URL` is read when this is not set."""
+    prefix: str = "co"
+    """What every key starts with: two fleets on one server have two prefixes."""
+    partitions: int = Field(default=64, ge=1, le=4096)
+    """How many partitions a new fleet gets; fixed from then on."""
+    tenant: str = ""
+    """Whose sessions a producer creates: tenants share a queue fairly."""
+    agent: str = "assistant"
+    """The agent of a session whose first submission names none."""
+
+    max_message: Size = Field(default=1024**2, ge=1)
+    """The largest message, in bytes of UTF-8."""
+    max_inbox: int = Field(default=64, ge=1, le=4096)
+    """How many submissions may wait in one session."""
+    max_inbox_bytes: Size = Field(default=8 * 1024**2, ge=1)
+    """How many bytes of submissions may wait in one session."""
+    dedup_window: Span = timedelta(hours=24)
+    """How long a settled submission's id is remembered."""
+    journal_events: int = Field(default=10_000, ge=100)
+    """Above so many events in one turn, streamed text is left out of the journal."""
+
+    lease: Span = timedelta(seconds=30)
+    """How long a grant lasts without renewal."""
+    renew: Span = timedelta(seconds=10)
+    """How often a worker renews; at most a third of `lease`."""
+    margin: Span = timedelta(seconds=3)
+    """How long before the end of a lease its worker stops by itself."""
+    drain_grace: Span = timedelta(seconds=25)
+    """How long a drain waits for step boundaries before it cancels."""
+    takeover_attempts: int = Field(default=5, ge=1)
+    """After so many grants without progress a session is quarantined."""
+    max_steps: int = Field(default=256, ge=1)
+    """How many model steps one turn may take."""
+    step_timeout: Span = timedelta(minutes=10)
+    """How long one model step may take; tools add their own time-outs."""
+
+    app: str | None = None
+    """The app that `changeover worker` runs, as `module:attribute`."""
+    queues: Annotated[tuple[str, ...], NoDecode] = ()
+    """Which queues a worker serves, comma-separated; default: those of its app's agents."""
+    concurrency: int = Field(default=200, ge=1, le=100_000)
+    """How many sessions one worker process holds at once."""
+    processes: int = Field(default=1, ge=1, le=256)
+    """How many worker processes one `changeover worker` supervises."""
+    worker_name: str | None = None
+    """A worker's name; default: `w<pid>@<host>`."""
+    build: str = ""
+    """What release of the application a worker runs, for people."""
+
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """`auto`: text on a terminal, else JSON."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe log event that is written."""
+
+    @field_validator("queues", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("queues")
+    @classmethod
+    def _queue_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_identifiers.name(queue, field="queues") for queue in value)
+
+    @field_validator("prefix", "agent")
+    @classmethod
+    def _names(cls, value: str) -> str:
+        return _identifiers.name(value, field="prefix or agent")
+
+    @field_validator("tenant")
+    @classmethod
+    def _tenant(cls, value: str) -> str:
+        return _identifiers.name(value, field="tenant") if value else ""
+
+    @model_validator(mode="after")
+    def _lease_outlives_renewals(self) -> Settings:
+        if self.lease < 3 * self.renew:
+            raise ValueError(f"lease {self.lease} must be at least three times renew {self.renew}")
+        if self.margin >= self.lease - self.renew:
+            raise ValueError(f"margin {self.margin} leaves no time to renew a lease {self.lease}")
+        return self
+
+
+def read_settings(**given: Any) -> Settings:
+    """Read the environment; `given` wins over it, None means not given.
+
+    Raises `Invalid` naming the setting that is wrong.
+    """
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "_".join(str(part) for part in first["loc"]).upper()
+        field = f"CHANGEOVER_{where}" if where else "settings"
+        raise Invalid(field=field, reason=first["msg"].removeprefix("Value error, ")) from error
