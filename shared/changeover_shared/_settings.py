@@ -1,4 +1,4 @@
-"""Every setting: an environment variable `CHANGEOVER_<NAME>`, a flag of the same name, a default."""
+"""Every setting: an environment variable `CHANGEOVER_<NAME>` or a flag, and its default."""
 
 from __future__ import annotations
 
