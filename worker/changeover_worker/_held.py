@@ -1,0 +1,116 @@
+"""One held session, seen from two sides: the keeper's thread and the loop that runs it.
+
+The keeper tells (`alert`, `lose`, `drain`, `drain_now`, from any thread); the runner looks
+(`ctl_epoch`, `lost`, `drain_level`, on its loop) and names the tasks that a change must stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+
+from changeover_shared._errors import LeaseError
+from changeover_shared._records import Lease
+
+
+class Drain(IntEnum):
+    """How urgently the session is wanted elsewhere; it only rises."""
+
+    NO = 0
+    AT_BOUNDARY = 1
+    """Hand off at the next step boundary."""
+    NOW = 2
+    """Stop the running step and hand off."""
+
+
+class Held:
+    """The right to run one session, and what has been said about it since it was granted.
+
+    Made on the loop that runs the session. A call that comes after the loop has closed, or after
+    the session was given up, does nothing.
+    """
+
+    __slots__ = (
+        "_loop",
+        "_running",
+        "ctl_epoch",
+        "drain_level",
+        "lease",
+        "lost",
+        "partition",
+        "seen_epoch",
+        "trusted_until",
+    )
+
+    def __init__(self, lease: Lease, partition: int, *, trusted_until: float) -> None:
+        self.lease = lease
+        self.partition = partition
+        self.trusted_until = trusted_until
+        """Until when, on `time.monotonic()`, nobody else can hold the session."""
+        self.ctl_epoch = 0
+        """The newest control that anybody has told of; above `seen_epoch`, one waits."""
+        self.seen_epoch = 0
+        """The newest control that the runner has dealt with."""
+        self.lost: LeaseError | None = None
+        self.drain_level = Drain.NO
+        self._loop = asyncio.get_running_loop()
+        self._running: tuple[asyncio.Task[object], ...] = ()
+
+    def alert(self, ctl_epoch: int) -> None:
+        """Say that a control waits: what runs is stopped. From any thread."""
+        self._tell(lambda: self._on_alert(ctl_epoch))
+
+    def lose(self, why: LeaseError) -> None:
+        """Say that the session is no longer ours: what runs is stopped, nothing more is
+        written. From any thread."""
+        self._tell(lambda: self._on_lost(why))
+
+    def drain(self) -> None:
+        """Ask for a hand-off at the next step boundary. From any thread."""
+        self._tell(lambda: self._on_drain(Drain.AT_BOUNDARY))
+
+    def drain_now(self) -> None:
+        """Ask for a hand-off at once: the running step is given up. From any thread."""
+        self._tell(lambda: self._on_drain(Drain.NOW))
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a control waits that the runner has not dealt with."""
+        return self.ctl_epoch > self.seen_epoch
+
+    @property
+    def stopped(self) -> bool:
+        """Whether what runs has to stop, for whatever reason."""
+        return self.lost is not None or self.drain_level is Drain.NOW or self.interrupted
+
+    def running(self, tasks: Iterable[asyncio.Task[object]]) -> None:
+        """Name the tasks that stop when the session must; at once, if it must already."""
+        self._running = tuple(tasks)
+        if self.stopped:
+            self._stop()
+
+    def _tell(self, change: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            try:
+                self._loop.call_soon_threadsafe(change)
+            except RuntimeError:  # the loop closed in between
+                return
+
+    def _on_alert(self, ctl_epoch: int) -> None:
+        self.ctl_epoch = max(self.ctl_epoch, ctl_epoch)
+        if self.interrupted:
+            self._stop()
+
+    def _on_lost(self, why: LeaseError) -> None:
+        self.lost = self.lost or why
+        self._stop()
+
+    def _on_drain(self, level: Drain) -> None:
+        self.drain_level = max(self.drain_level, level)
+        if level is Drain.NOW:
+            self._stop()
+
+    def _stop(self) -> None:
+        for task in self._running:
+            task.cancel()
