@@ -59,12 +59,12 @@ class Held:
 
     def alert(self, ctl_epoch: int) -> None:
         """Say that a control waits: what runs is stopped. From any thread."""
-        self._tell(lambda: self._on_alert(ctl_epoch))
+        self._tell(lambda: self.note_control(ctl_epoch))
 
     def lose(self, why: LeaseError) -> None:
         """Say that the session is no longer ours: what runs is stopped, nothing more is
         written. From any thread."""
-        self._tell(lambda: self._on_lost(why))
+        self._tell(lambda: self.note_lost(why))
 
     def drain(self) -> None:
         """Ask for a hand-off at the next step boundary. From any thread."""
@@ -84,6 +84,17 @@ class Held:
         """Whether what runs has to stop, for whatever reason."""
         return self.lost is not None or self.drain_level is Drain.NOW or self.interrupted
 
+    def note_control(self, ctl_epoch: int) -> None:
+        """Say the same as `alert`, on the loop."""
+        self.ctl_epoch = max(self.ctl_epoch, ctl_epoch)
+        if self.interrupted:
+            self._stop()
+
+    def note_lost(self, why: LeaseError) -> None:
+        """Say the same as `lose`, on the loop. The first reason stays."""
+        self.lost = self.lost or why
+        self._stop()
+
     def running(self, tasks: Iterable[asyncio.Task[object]]) -> None:
         """Name the tasks that stop when the session must; at once, if it must already."""
         self._running = tuple(tasks)
@@ -96,15 +107,6 @@ class Held:
                 self._loop.call_soon_threadsafe(change)
             except RuntimeError:  # the loop closed in between
                 return
-
-    def _on_alert(self, ctl_epoch: int) -> None:
-        self.ctl_epoch = max(self.ctl_epoch, ctl_epoch)
-        if self.interrupted:
-            self._stop()
-
-    def _on_lost(self, why: LeaseError) -> None:
-        self.lost = self.lost or why
-        self._stop()
 
     def _on_drain(self, level: Drain) -> None:
         self.drain_level = max(self.drain_level, level)

@@ -1,0 +1,122 @@
+"""What the turn machine is told and what it answers with: values, decided but not yet written."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from changeover_shared._checkpoint import Checkpoint, encode_checkpoint
+from changeover_shared._events import Event
+from changeover_shared._items import Item, Usage, encode_item
+from changeover_shared._ops import TurnOp
+from changeover_shared._records import Commit
+from changeover_shared._results import TurnRecord
+from changeover_shared._words import CommitKind, Ending, Next
+
+_ENDS: Final[Mapping[Ending | None, Literal["", "completed", "failed", "aborted"]]] = {
+    None: "",
+    Ending.COMPLETED: "completed",
+    Ending.FAILED: "failed",
+    Ending.ABORTED: "aborted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One input that a turn takes: its inbox position, its submission and what it asks for."""
+
+    n: int
+    submission_id: str
+    op: TurnOp
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What this worker's app says of a session's agent."""
+
+    agent: str
+    queue: str
+    model: str
+    """The agent's own model: used when the session has chosen none that is still registered."""
+    models: Container[str]
+    """The names that a session may choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Onward:
+    """How a turn goes on once nothing is pending."""
+
+    step_id: str | None
+    """The next step's id; None leaves the turn at the boundary, for another worker."""
+    model: str
+    max_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What a model step left behind when it ended."""
+
+    events: tuple[Event, ...] = ()
+    """Deltas that were accepted and are not in the journal yet."""
+    seqs: tuple[int, ...] = ()
+    """Where the step's other deltas lie in the journal."""
+    usage: Usage = field(default_factory=Usage)
+    """What the provider counted while streaming."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One commit's content. `checkpoint` is the state after it."""
+
+    kind: CommitKind
+    turn: str
+    checkpoint: Checkpoint
+    progress: bool = False
+    take: tuple[int, ...] = ()
+    end: Ending | None = None
+    next: Next = Next.HOLD
+    items: tuple[Item, ...] = ()
+    events: tuple[Event, ...] = ()
+    drop_seqs: tuple[int, ...] = ()
+    record: TurnRecord | None = None
+
+    def after(self, events: tuple[Event, ...]) -> Draft:
+        """The same with `events` written before its own."""
+        return replace(self, events=events + self.events) if events else self
+
+    def to_commit(self, *, rev: int, max_step_ms: int, next: Next | None = None) -> Commit:
+        """Encode it as the commit that follows revision `rev`, under an id of its own."""
+        return Commit(
+            commit_id=secrets.token_hex(16),
+            rev=rev,
+            turn=self.turn,
+            kind=self.kind,
+            checkpoint=encode_checkpoint(self.checkpoint),
+            next=next or self.next,
+            take=self.take,
+            end=_ENDS[self.end],
+            progress=self.progress,
+            items=tuple(encode_item(item) for item in self.items),
+            events=self.events,
+            drop_seqs=self.drop_seqs,
+            turn_record=self.record.model_dump_json() if self.record else "",
+            max_step_ms=max_step_ms,
+        )
+
+
+def ranges(seqs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Ascending numbers as (first, last) runs."""
+    runs: list[tuple[int, int]] = []
+    for seq in seqs:
+        if runs and seq == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return tuple(runs)
+
+
+def new_step_id(turn_id: str, index: int) -> str:
+    """Name one attempt at a model step: `s_<turn>_<index>_<6 hex digits>`."""
+    return f"s_{turn_id.removeprefix('t_')}_{index}_{secrets.token_hex(3)}"

@@ -1,0 +1,113 @@
+"""The small moves inside an open turn: steps open and close, calls get results, groups join."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from changeover_shared._checkpoint import ActiveStep, Checkpoint, Execution, PendingCall
+from changeover_shared._events import Event, StepCompleted, StepStarted, ToolCallEnd
+from changeover_shared._items import Item, ToolResult, Usage
+from changeover_shared._words import StepEnding
+
+
+def open_execution(checkpoint: Checkpoint) -> Execution:
+    """The turn that is open; calling it without one is a mistake of this package."""
+    if checkpoint.execution is None:
+        raise RuntimeError(f"session {checkpoint.session_id!r} has no open turn")
+    return checkpoint.execution
+
+
+def stamp(execution: Execution, step_id: str | None = None) -> dict[str, Any]:
+    """The fields that say which submission, turn and step an event belongs to."""
+    return {
+        "submission_id": execution.submission_ids[0],
+        "turn_id": execution.turn_id,
+        "step_id": step_id,
+    }
+
+
+def open_step(
+    execution: Execution, *, step_id: str, model: str, now_ms: int
+) -> tuple[Execution, StepStarted]:
+    """Begin the model step that is next, or ask the one in flight again under a new id."""
+    index = execution.next_step
+    step = ActiveStep(
+        step_id=step_id, index=index, started_at_ms=max(now_ms, execution.started_at_ms)
+    )
+    changed = execution.model_copy(
+        update={"phase": "model", "step": step, "model_calls": execution.model_calls + 1}
+    )
+    return changed, StepStarted(index=index, model=model, **stamp(execution, step_id))
+
+
+def close_step(
+    execution: Execution,
+    ending: StepEnding,
+    usage: Usage = Usage(),  # noqa: B008  frozen
+    removed: tuple[tuple[int, int], ...] = (),
+) -> tuple[Execution, list[Event]]:
+    """End the model step in flight, if there is one."""
+    step = execution.step
+    if step is None:
+        return execution, []
+    changed = execution.model_copy(update={"step": None, "usage": execution.usage + usage})
+    ended = StepCompleted(
+        index=step.index,
+        ending=ending,
+        usage=usage,
+        removed=removed,
+        **stamp(execution, step.step_id),
+    )
+    return changed, [ended]
+
+
+def store_results(
+    execution: Execution, results: tuple[ToolResult, ...]
+) -> tuple[Execution, list[Event]]:
+    """Put results beside their pending calls, with the events that tell of them."""
+    by_id = {result.call_id: result for result in results}
+    calls = tuple(
+        call.model_copy(update={"result": by_id[call.call_id]}) if call.call_id in by_id else call
+        for call in execution.calls
+    )
+    changed = execution.model_copy(
+        update={
+            "calls": calls,
+            "tool_calls": execution.tool_calls + len(results),
+            "failed_tool_calls": execution.failed_tool_calls
+            + sum(result.is_error for result in results),
+        }
+    )
+    return changed, [
+        ToolCallEnd(
+            call_id=result.call_id,
+            name=result.name,
+            output=result.output,
+            is_error=result.is_error,
+            unknown=result.unknown,
+            **stamp(execution),
+        )
+        for result in results
+    ]
+
+
+def open_calls(execution: Execution) -> tuple[PendingCall, ...]:
+    """The pending calls that have no result yet."""
+    return tuple(call for call in execution.calls if call.result is None)
+
+
+def close_group(execution: Execution) -> tuple[Execution, tuple[Item, ...]]:
+    """Move the assistant's message and the results of all its calls, in call order, out of the
+    checkpoint: what the transcript gets is whole pairs only."""
+    if execution.assistant is None:
+        return execution, ()
+    results = [call.result for call in execution.calls if call.result is not None]
+    changed = execution.model_copy(update={"assistant": None, "calls": ()})
+    return changed, (execution.assistant, *results)
+
+
+def error_result(call: PendingCall, text: str, *, unknown: bool = False) -> ToolResult:
+    """A call's error result."""
+    return ToolResult(
+        call_id=call.call_id, name=call.name, output=text, is_error=True, unknown=unknown
+    )

@@ -1,0 +1,135 @@
+"""What a new holder does with the turn that it finds. Pure, and only ever run under the lease.
+
+`DECISIONS` is the whole of it: what is found x how the agent wants takeovers -> what is done.
+The commit that records a recovery is no progress: a session that kills its workers must not look
+as if it moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
+from changeover_shared._words import CommitKind, Effect, StepEnding
+from changeover_worker._agent import OnTakeover
+from changeover_worker._draft import Draft, Onward
+from changeover_worker._ending import UNKNOWN, abort, complete
+from changeover_worker._execution import (
+    close_step,
+    error_result,
+    open_calls,
+    open_execution,
+    store_results,
+)
+from changeover_worker._turn import advance
+
+RESTART: Final = "interrupted by restart"
+UNKNOWN_AFTER_RESTART: Final = f"{UNKNOWN} after restart"
+
+
+class Found(StrEnum):
+    """Where the holder before stopped, as the checkpoint tells."""
+
+    NOTHING = "nothing active"
+    STEP = "model step in flight"
+    CALLS = "tool calls pending"
+    BOUNDARY = "clean boundary"
+    ANSWER = "completion"
+
+
+class Action(StrEnum):
+    """What its successor does."""
+
+    SERVE = "serve the inbox"
+    ASK_AGAIN = "journal the step as interrupted, ask the model again: same index, new step id"
+    SETTLE_CALLS = (
+        "keep stored results, run pure and idempotent calls, answer the others with "
+        "`execution interrupted; result unknown after restart`, go on"
+    )
+    GO_ON = "begin the next step"
+    FINISH = "end the turn with the answer that it has"
+    ABORT = (
+        "journal the step as interrupted, answer open calls with an error, abort the turn: "
+        "its input stays in the transcript, its partial text does not"
+    )
+
+
+DECISIONS: Final[Mapping[tuple[Found, OnTakeover], Action]] = MappingProxyType(
+    {
+        (Found.NOTHING, "resume"): Action.SERVE,
+        (Found.NOTHING, "abort"): Action.SERVE,
+        (Found.STEP, "resume"): Action.ASK_AGAIN,
+        (Found.STEP, "abort"): Action.ABORT,
+        (Found.CALLS, "resume"): Action.SETTLE_CALLS,
+        (Found.CALLS, "abort"): Action.ABORT,
+        (Found.BOUNDARY, "resume"): Action.GO_ON,
+        (Found.BOUNDARY, "abort"): Action.GO_ON,
+        (Found.ANSWER, "resume"): Action.FINISH,
+        (Found.ANSWER, "abort"): Action.FINISH,
+    }
+)
+
+
+def found(execution: Execution | None) -> Found:
+    """Read from a checkpoint where its turn stopped."""
+    if execution is None:
+        return Found.NOTHING
+    if execution.step is not None:
+        return Found.STEP
+    if execution.calls:
+        return Found.CALLS
+    return Found.ANSWER if execution.phase == "completion" else Found.BOUNDARY
+
+
+def recover(
+    checkpoint: Checkpoint, *, on_takeover: OnTakeover, onward: Onward, now_ms: int
+) -> Draft | None:
+    """Decide the commit that takes an open turn over; None when there is none."""
+    if checkpoint.execution is None:
+        return None
+    execution = checkpoint.execution
+    checkpoint = checkpoint.model_copy(
+        update={"execution": execution.model_copy(update={"takeovers": execution.takeovers + 1})}
+    )
+    match DECISIONS[found(execution), on_takeover]:
+        case Action.ABORT:
+            return abort(checkpoint, RESTART, now_ms=now_ms, unknown=UNKNOWN_AFTER_RESTART)
+        case Action.FINISH:
+            return _finish(checkpoint, now_ms)
+        case _:
+            return _resume(checkpoint, onward, now_ms)
+
+
+def may_run_again(call: PendingCall) -> bool:
+    """Whether a call that may have run may be run again."""
+    return call.effect is not Effect.ONCE
+
+
+def _resume(checkpoint: Checkpoint, onward: Onward, now_ms: int) -> Draft:
+    # The dead step's deltas are unknown here; they stay in the journal, under a step that ends
+    # as interrupted, and never count.
+    execution, step_events = close_step(open_execution(checkpoint), StepEnding.INTERRUPTED)
+    lost = tuple(
+        error_result(call, UNKNOWN_AFTER_RESTART, unknown=True)
+        for call in open_calls(execution)
+        if not may_run_again(call)
+    )
+    execution, call_events = store_results(execution, lost)
+    return advance(
+        checkpoint,
+        execution,
+        (*step_events, *call_events),
+        onward=onward,
+        kind=CommitKind.RECOVER,
+        now_ms=now_ms,
+    )
+
+
+def _finish(checkpoint: Checkpoint, now_ms: int) -> Draft:
+    message = open_execution(checkpoint).assistant
+    if message is None:
+        return abort(checkpoint, RESTART, now_ms=now_ms)
+    return complete(checkpoint, message, now_ms=now_ms)

@@ -1,0 +1,188 @@
+"""The turn machine: ready -> model -> tools -> model ... -> end, as pure functions.
+
+Each function is one arrow. It takes the checkpoint before it and what happened, and returns the
+`Draft` of the one commit that records both. No I/O and no clock: times and ids are passed in.
+
+    start               (_start.py)   takes one input; a message opens the first model step
+    answered            here          the model's answer: pending calls, or the end of the turn
+    landed              here          one tool result; the last of a group opens the next step
+    recover             (_recovery.py) what a successor does with the turn that it finds
+    fail, abort         (_ending.py)  from anywhere, the turn ends and the context stays valid
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
+from changeover_shared._events import AssistantSaid, Event, Failure, ToolCallBegin, Warned
+from changeover_shared._items import AssistantMessage, ToolResult, Usage
+from changeover_shared._words import CommitKind, Effect, StepEnding
+from changeover_worker._draft import Draft, Onward, Tail, ranges
+from changeover_worker._ending import complete, fail
+from changeover_worker._execution import (
+    close_group,
+    close_step,
+    error_result,
+    open_calls,
+    open_execution,
+    open_step,
+    stamp,
+    store_results,
+)
+from changeover_worker._model import ModelResponse
+
+CUT_OFF: Final = "the call was cut off by the model's length limit and was not run"
+
+
+def answered(
+    checkpoint: Checkpoint,
+    response: ModelResponse,
+    tail: Tail,
+    *,
+    effect_of: Callable[[str], Effect],
+    onward: Onward,
+    now_ms: int,
+) -> Draft:
+    """The model step ended. With calls, they are pending from this commit on; without, the
+    turn ends with it."""
+    message = _with_distinct_ids(response.message)
+    before = open_execution(checkpoint)
+    execution, events = _close_answered(before, message, response, tail)
+    if not message.tool_calls:
+        return complete(
+            checkpoint.model_copy(update={"execution": execution}),
+            message,
+            now_ms=now_ms,
+            stop=response.stop,
+            events=tuple(events),
+            drop_seqs=tail.seqs,
+        )
+    calls = _pending(message, effect_of)
+    execution = execution.model_copy(
+        update={"phase": "tools", "assistant": message, "calls": calls}
+    )
+    step_id = before.step.step_id if before.step else None
+    events += [_begin(call, execution, step_id) for call in calls]
+    cut = response.stop == "length"
+    refused = tuple(error_result(c, CUT_OFF) for c in calls if cut and not _whole(c.arguments))
+    execution, ends = store_results(execution, refused)
+    draft = advance(
+        checkpoint, execution, (*events, *ends), onward=onward, kind=CommitKind.STEP, now_ms=now_ms
+    )
+    return replace(draft, drop_seqs=tail.seqs)
+
+
+def landed(checkpoint: Checkpoint, result: ToolResult, *, onward: Onward, now_ms: int) -> Draft:
+    """One tool call ended. Its result rests in the checkpoint until its whole group has ended."""
+    execution, events = store_results(open_execution(checkpoint), (result,))
+    return advance(
+        checkpoint,
+        execution,
+        tuple(events),
+        onward=onward,
+        kind=CommitKind.RESULT,
+        now_ms=now_ms,
+    )
+
+
+def advance(
+    checkpoint: Checkpoint,
+    execution: Execution,
+    events: tuple[Event, ...],
+    *,
+    onward: Onward,
+    kind: CommitKind,
+    now_ms: int,
+) -> Draft:
+    """Record `execution`; if none of its calls is open, its group joins the transcript and the
+    next model step begins in the same commit."""
+    progress = kind in (CommitKind.STEP, CommitKind.RESULT)
+    changed = checkpoint.model_copy(update={"execution": execution})
+    if open_calls(execution):
+        return Draft(kind, execution.turn_id, changed, progress=progress, events=events)
+    if execution.next_step >= onward.max_steps:
+        return fail(changed, _step_limit(onward.max_steps), now_ms=now_ms, events=events)
+    execution, items = close_group(execution)
+    execution = execution.model_copy(update={"phase": "model"})
+    if onward.step_id is not None:
+        execution, began = open_step(
+            execution, step_id=onward.step_id, model=onward.model, now_ms=now_ms
+        )
+        events = (*events, began)
+    changed = checkpoint.model_copy(update={"execution": execution})
+    return Draft(kind, execution.turn_id, changed, progress=progress, items=items, events=events)
+
+
+def _close_answered(
+    execution: Execution, message: AssistantMessage, response: ModelResponse, tail: Tail
+) -> tuple[Execution, list[Event]]:
+    step_id = execution.step.step_id if execution.step else None
+    events: list[Event] = []
+    if message.text:
+        events.append(
+            AssistantSaid(phase=message.phase, text=message.text, **stamp(execution, step_id))
+        )
+    usage = response.usage if response.usage != Usage() else tail.usage
+    execution, ended = close_step(execution, StepEnding.COMPLETED, usage, ranges(tail.seqs))
+    events += ended
+    if response.stop == "length":
+        text = "the model's answer was cut off by its length limit"
+        events.append(Warned(code="length", text=text, **stamp(execution, step_id)))
+    return execution.model_copy(update={"next_step": execution.next_step + 1}), events
+
+
+def _pending(
+    message: AssistantMessage, effect_of: Callable[[str], Effect]
+) -> tuple[PendingCall, ...]:
+    return tuple(
+        PendingCall(
+            call_id=call.call_id,
+            name=call.name,
+            arguments=call.arguments,
+            effect=effect_of(call.name),
+        )
+        for call in message.tool_calls
+    )
+
+
+def _begin(call: PendingCall, execution: Execution, step_id: str | None) -> ToolCallBegin:
+    return ToolCallBegin(
+        call_id=call.call_id,
+        name=call.name,
+        arguments=call.arguments,
+        effect=call.effect,
+        **stamp(execution, step_id),
+    )
+
+
+def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:
+    """Some servers leave call ids out or repeat them; results are matched by them."""
+    ids: list[str] = []
+    for call in message.tool_calls:
+        wanted = call.call_id or f"call_{len(ids)}"
+        ids.append(wanted if wanted not in ids else f"{wanted}_{len(ids)}")
+    if ids == [call.call_id for call in message.tool_calls]:
+        return message
+    renamed = tuple(
+        call.model_copy(update={"call_id": call_id})
+        for call, call_id in zip(message.tool_calls, ids, strict=True)
+    )
+    return message.model_copy(update={"tool_calls": renamed})
+
+
+def _whole(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except ValueError:
+        return False
+
+
+def _step_limit(max_steps: int) -> Failure:
+    return Failure(
+        kind="step_limit",
+        message=f"turn reached the configured limit of {max_steps} model steps",
+    )
