@@ -79,7 +79,10 @@ class ModelResponse:
     message: AssistantMessage
     usage: Usage = field(default_factory=Usage)
     stop: str | None = None
-    """`length` when the provider cut the text, `refusal` when it refused, else None."""
+    """`length` when the provider cut the answer, `refusal` when it refused, else None.
+
+    After `length` the last call's `arguments` may be cut: they are then no JSON object.
+    """
 
 
 class EmitRefused(ChangeoverError):
@@ -127,4 +130,17 @@ class Model(Protocol):
         Raises `ModelError` for everything that the provider or the network did. May be cancelled
         at any await; holds nothing afterwards.
         """
+        ...
+
+
+@runtime_checkable
+class ProviderModel(Model, Protocol):
+    """A model with a provider behind it: checked when a worker starts, closed when it ends."""
+
+    def check(self) -> None:
+        """Raise a `SetupError` if no request could ever succeed, for example without an API key."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections. The model opens new ones if it is asked again."""
         ...
