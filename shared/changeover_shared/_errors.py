@@ -16,7 +16,7 @@
   + LeaseError                    this worker no longer speaks for the session
     - LeaseLost, LeaseGone, LeaseExpired, SessionDeleted
   + SetupError                    start-up; exit 78
-    - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, ExtraMissing
+    - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, ExtraMissing, KeyMissing
   + ToolError                     raised by tools; its text goes to the model
 
 Every text says what happened, what was left unchanged, and what to do.
@@ -385,6 +385,19 @@ class ExtraMissing(SetupError):
         super().__init__(f"{what} needs: pip install 'changeover[{extra}]'")
         self.what = what
         self.extra = extra
+
+
+class KeyMissing(SetupError):
+    """A provider was named without an API key for it."""
+
+    code = "key_missing"
+
+    def __init__(self, *, what: str, variable: str) -> None:
+        super().__init__(
+            f"{what} has no API key; nothing was sent; set {variable} or pass api_key="
+        )
+        self.what = what
+        self.variable = variable
 
 
 class ToolError(ChangeoverError):
