@@ -16,7 +16,7 @@ from changeover_shared._items import (
     UserMessage,
     Wire,
 )
-from changeover_shared._words import Ending, Status
+from changeover_shared._words import Ending, SessionStatus
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class SessionInfo(Wire):
     session_id: str
     agent: str
     queue: str
-    status: Status
+    status: SessionStatus
     tenant: str | None = None
     worker: str | None = None
     """The incarnation that holds it."""

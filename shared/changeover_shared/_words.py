@@ -35,6 +35,10 @@ class Status(StrEnum):
     """A tombstone: counters only."""
 
 
+SessionStatus = Literal["idle", "ready", "running", "parked", "quarantined", "closed", "deleted"]
+"""A `Status` as people read it: `held` is `running`."""
+
+
 class Ending(StrEnum):
     """How a submission ended. Each accepted submission ends exactly once."""
 

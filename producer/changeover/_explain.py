@@ -1,0 +1,195 @@
+"""Why a session is, or is not, running, and what to do about it. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Literal
+
+from changeover._answers import holder_of
+from changeover_shared._items import Json, Wire
+from changeover_shared._keys import queue_of
+from changeover_shared._records import Snapshot
+from changeover_shared._results import WorkerInfo
+from changeover_shared._units import show_duration
+from changeover_shared._words import FORMAT, Status
+
+Code = Literal[
+    "idle",
+    "running",
+    "handing_off",
+    "holder_silent",
+    "waiting_for_slot",
+    "no_worker_for_queue",
+    "no_worker_for_agent",
+    "format_too_new",
+    "scheduled",
+    "parked",
+    "quarantined",
+    "closed",
+    "deleted",
+]
+"""What a session is doing or waiting for: the same words in Python, in `--json` and in logs."""
+
+Backlog = tuple[int | None, int]
+"""The session's place in its ready set, from 0, and how many are in it."""
+
+
+class Explanation(Wire):
+    """One session's reason, in words for people and a code for programs."""
+
+    session_id: str
+    code: Code
+    text: str
+    remedy: str | None = None
+    """A command line, or what else to do; None when all is well."""
+    facts: Mapping[str, Json] = {}
+
+
+def explain(
+    snapshot: Snapshot, workers: Sequence[WorkerInfo], backlog: Backlog, now_ms: int
+) -> Explanation:
+    """Say why the session is where it is. `workers` whose registration is old are silent ones."""
+    code, text, remedy, facts = _reason(snapshot, workers, backlog, now_ms)
+    return Explanation(
+        session_id=snapshot.session_id,
+        code=code,
+        text=f"{snapshot.session_id} {text}",
+        remedy=remedy,
+        facts={**facts, **_facts(snapshot, now_ms)},
+    )
+
+
+_Reason = tuple[Code, str, str | None, dict[str, Json]]
+
+
+def _reason(
+    snapshot: Snapshot, workers: Sequence[WorkerInfo], backlog: Backlog, now_ms: int
+) -> _Reason:
+    head = snapshot.head
+    match head.status:
+        case Status.DELETED:
+            return "deleted", "was deleted", None, {}
+        case Status.CLOSED:
+            return "closed", "is closed: it takes nothing more", None, {}
+        case Status.QUARANTINED:
+            return _quarantined(snapshot)
+        case Status.HELD:
+            return _held(snapshot, workers, now_ms)
+        case Status.PARKED:
+            waits = ", ".join(f"{wait.kind} {wait.wait_id}" for wait in snapshot.work.waits)
+            return "parked", f"is parked: it waits for {waits or 'a time'}", None, {}
+        case Status.READY:
+            return _ready(snapshot, workers, backlog, now_ms)
+        case Status.IDLE:
+            return _idle(snapshot, workers, backlog, now_ms)
+
+
+def _quarantined(snapshot: Snapshot) -> _Reason:
+    attempts = snapshot.head.attempts
+    return (
+        "quarantined",
+        f"is quarantined: {attempts} grants in a row without a committed step",
+        f"changeover show {snapshot.session_id} --events",
+        {"attempts": attempts},
+    )
+
+
+def _held(snapshot: Snapshot, workers: Sequence[WorkerInfo], now_ms: int) -> _Reason:
+    holder = holder_of(snapshot)
+    known = next((w for w in workers if w.incarnation == holder), None)
+    remaining = _span(snapshot.lease_ms - now_ms)
+    facts: dict[str, Json] = {"holder": holder, "lease_ms": max(0, snapshot.lease_ms - now_ms)}
+    if snapshot.lease_ms <= now_ms:
+        return (
+            "holder_silent",
+            f"is held by {holder}, whose lease is over: the next worker that looks takes it over",
+            None if any(w.state == "running" for w in workers) else _START,
+            facts,
+        )
+    if known is not None and known.state == "silent":
+        silent = _span(now_ms - known.renewed_at_ms)
+        return (
+            "holder_silent",
+            f"is held by {holder}, silent for {silent}: takeover in {remaining} at the latest",
+            None,
+            {**facts, "silent_ms": now_ms - known.renewed_at_ms},
+        )
+    if known is not None and known.state == "draining":
+        text = f"is running on {holder}, which drains: it is handed off at the next step boundary"
+        return "handing_off", text, None, facts
+    return "running", f"is running on {holder}", None, facts
+
+
+def _ready(
+    snapshot: Snapshot, workers: Sequence[WorkerInfo], backlog: Backlog, now_ms: int
+) -> _Reason:
+    head = snapshot.head
+    queue, _, written = head.route.rpartition("@")
+    waited = _span(now_ms - head.at_ms)
+    lead = f"is ready and has waited {waited}"
+    place, ready = backlog
+    serving = [w for w in workers if w.state == "running" and queue in w.queues]
+    facts: dict[str, Json] = {
+        "ready": ready,
+        "serving": [w.worker for w in serving],
+        "alive": sum(1 for w in workers if w.state != "silent"),
+    }
+    if written != str(FORMAT):
+        text = f"{lead}: it was written in format {written}, this release reads {FORMAT}"
+        return "format_too_new", text, "start workers of the newer release", facts
+    if not serving:
+        text = f"{lead}: no worker serves its queue {queue}"
+        return "no_worker_for_queue", text, f"changeover worker APP -q {queue}", facts
+    if not any(head.agent in w.agents for w in serving):
+        text = f"{lead}: no worker of queue {queue} has its agent {head.agent}"
+        remedy = f"add the agent {head.agent} to the app of the workers of {queue}"
+        return "no_worker_for_agent", text, remedy, facts
+    text = f"{lead} for a free slot{'' if place is None else f': position {place + 1} of {ready}'}"
+    full = all(w.sessions >= w.slots for w in serving)
+    more = "start another worker, or raise CHANGEOVER_CONCURRENCY" if full else None
+    return "waiting_for_slot", text, more, {**facts, "position": _one_up(place)}
+
+
+def _idle(
+    snapshot: Snapshot, workers: Sequence[WorkerInfo], backlog: Backlog, now_ms: int
+) -> _Reason:
+    open_dues = [w.due_ms for w in snapshot.work.waiting if not w.turn]
+    if not open_dues and not snapshot.head.turn:
+        return "idle", "is idle: nothing waits", None, {}
+    not_before = int(snapshot.head.raw.get("not_before") or 0)
+    due = max(not_before, min(open_dues, default=0))
+    if not_before > now_ms:
+        reason = _ready(snapshot, workers, backlog, now_ms)
+        if reason[0] in ("no_worker_for_queue", "no_worker_for_agent", "format_too_new"):
+            return reason
+    if due > now_ms:
+        text = f"waits for its time: due in {_span(due - now_ms)}"
+        return "scheduled", text, None, {"due_ms": due}
+    return _ready(snapshot, workers, backlog, now_ms)
+
+
+_START = "changeover worker APP"
+
+
+def _facts(snapshot: Snapshot, now_ms: int) -> dict[str, Json]:
+    head = snapshot.head
+    return {
+        "agent": head.agent,
+        "queue": queue_of(head.route),
+        "fence": head.fence,
+        "seq": head.seq,
+        "revision": head.rev,
+        "inbox": sum(1 for w in snapshot.work.waiting if w.kind != "answer" and not w.turn),
+        "turn": head.turn or None,
+        "attempts": head.attempts,
+        "updated_ms_ago": max(0, now_ms - head.at_ms),
+    }
+
+
+def _one_up(place: int | None) -> int | None:
+    return None if place is None else place + 1
+
+
+def _span(ms: int) -> str:
+    return show_duration(timedelta(milliseconds=max(0, ms)))

@@ -1,0 +1,35 @@
+"""The operator: a client that also looks at the fleet."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from changeover._client import Client
+from changeover._explain import Explanation, explain
+from changeover_shared._results import WorkerInfo
+
+
+class Operator(Client):
+    """A client that also looks at workers and says why sessions wait. Reads Redis only: a dead
+    or busy worker cannot hide anything."""
+
+    async def workers(self) -> tuple[WorkerInfo, ...]:
+        """Every registered worker by name; `silent` once it has missed its renewals."""
+        store = await self._opened()
+        late = self._settings.renew * 2
+        now_ms = store.clock.now_ms()
+        seen = [_judged(worker, now_ms, late) for worker in await store.workers()]
+        return tuple(sorted(seen, key=lambda worker: (worker.worker, worker.started_at_ms)))
+
+    async def explain(self, session: str) -> Explanation:
+        """Say why a session is, or is not, running, and what to do. Raises `UnknownSession`."""
+        snapshot = await self._snapshot(session)
+        store = await self._opened()
+        backlog = await store.route_backlog(snapshot.session_id, snapshot.head.route)
+        return explain(snapshot, await self.workers(), backlog, store.clock.now_ms())
+
+
+def _judged(worker: WorkerInfo, now_ms: int, late: timedelta) -> WorkerInfo:
+    if now_ms - worker.renewed_at_ms <= late / timedelta(milliseconds=1):
+        return worker
+    return worker.model_copy(update={"state": "silent"})

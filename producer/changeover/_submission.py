@@ -1,0 +1,192 @@
+"""What a caller wants to say, checked before any I/O and made into what the store takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from pydantic import TypeAdapter, ValidationError
+
+from changeover_shared._errors import Invalid, TooLarge
+from changeover_shared._events import Message as MessageEvent
+from changeover_shared._identifiers import identifier, name, new_submission_id
+from changeover_shared._items import Attachment, Json
+from changeover_shared._keys import route_of
+from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
+from changeover_shared._records import Create, Submit
+from changeover_shared._settings import Settings
+
+MAX_ATTACHMENTS = 16
+MAX_ATTACHED_BYTES = 64 * 1024
+MAX_CONTEXT_BYTES = 16 * 1024
+MAX_METADATA_BYTES = 64 * 1024
+MAX_AUTHOR_BYTES = 256
+PRIORITIES = range(-2, 3)
+
+_METADATA: TypeAdapter[dict[str, Json]] = TypeAdapter(dict[str, Json])
+
+
+@dataclass(frozen=True)
+class Message:
+    """Text for a session, with files by reference and the name of who says it."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = field(default=(), kw_only=True)
+    author: str = field(default="user", kw_only=True)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One message for one session. Its id exists from here on, so sending it again is safe."""
+
+    session: str
+    message: str | Message
+    id: str = field(default_factory=new_submission_id, kw_only=True)
+    """What duplicates are told by: the caller's own id of the message, or a new UUIDv7."""
+    agent: str | None = field(default=None, kw_only=True)
+    """Who answers; read when the session is created."""
+    queue: str | None = field(default=None, kw_only=True)
+    """Where the session waits, by default its agent's name; read when it is created."""
+    priority: int = field(default=0, kw_only=True)
+    """-2 to 2: a bounded head start, not a class."""
+    context: Mapping[str, str] | None = field(default=None, kw_only=True)
+    """What the worker sees of the session; fixed when it is created."""
+    metadata: Mapping[str, Json] | None = field(default=None, kw_only=True)
+    """None keeps the session's metadata, `{}` clears it."""
+    model: str | None = field(default=None, kw_only=True)
+    """Use this model of the app from this message on."""
+
+
+class Options(TypedDict, total=False):
+    """The options of a submission, as `submit`, `run` and `stream` take them."""
+
+    id: str | None
+    agent: str | None
+    queue: str | None
+    priority: int
+    context: Mapping[str, str] | None
+    metadata: Mapping[str, Json] | None
+    model: str | None
+
+
+def submission(session: str, message: str | Message, options: Options) -> Submission:
+    """Make a submission of a call's arguments; without an id it gets a new one."""
+    given: dict[str, Any] = {key: value for key, value in options.items() if key != "id"}
+    chosen = options.get("id")
+    return Submission(
+        session, message, id=new_submission_id() if chosen is None else chosen, **given
+    )
+
+
+def message_submit(wanted: Submission, settings: Settings) -> Submit:
+    """Build what the store takes; raises `Invalid` or `TooLarge` before anything is sent."""
+    message = wanted.message
+    if isinstance(message, str):
+        message = Message(message)
+    if not isinstance(message, Message):
+        raise Invalid(
+            field="message", reason=f"{type(message).__name__} is neither text nor Message"
+        )
+    _check_message(message, settings.max_message)
+    op = MessageOp(
+        text=message.text,
+        attachments=tuple(message.attachments),
+        author=message.author,
+        model=None if wanted.model is None else identifier(wanted.model, field="model"),
+        metadata=_metadata(wanted.metadata),
+    )
+    event = MessageEvent(
+        text=op.text, attachments=op.attachments, author=op.author, submission_id=wanted.id
+    )
+    agent = name(wanted.agent or settings.agent, field="agent")
+    queue = agent if wanted.queue is None else name(wanted.queue, field="queue")
+    return Submit(
+        session_id=identifier(wanted.session, field="session"),
+        submission_id=identifier(wanted.id, field="id"),
+        digest=digest(op),
+        cls="turn",
+        body=encode_op(op),
+        create=Create(
+            route=route_of(queue),
+            agent=agent,
+            tenant=settings.tenant,
+            context=_context(wanted.context),
+        ),
+        priority=_priority(wanted.priority),
+        event=event,
+    )
+
+
+def op_submit(session: str, op: Op, *, submission_id: str | None, target: str = "") -> Submit:
+    """Build the submission of an op that is no message: it never creates a session."""
+    return Submit(
+        session_id=identifier(session, field="session"),
+        submission_id=new_submission_id()
+        if submission_id is None
+        else identifier(submission_id, field="id"),
+        digest=digest(op),
+        cls="ctl" if class_of(op) == "ctl" else "turn",
+        body=encode_op(op),
+        create=Create(route="", agent=""),
+        target=target,
+        may_create=False,
+    )
+
+
+def _check_message(message: Message, limit: int) -> None:
+    if not isinstance(message.text, str):
+        raise Invalid(field="message", reason=f"its text is a {type(message.text).__name__}")
+    _bounded("message", message.text, limit, remedy="send it as an attachment")
+    if len(message.attachments) > MAX_ATTACHMENTS:
+        raise Invalid(
+            field="attachments",
+            reason=f"{len(message.attachments)} are more than {MAX_ATTACHMENTS}",
+        )
+    if not message.text.strip() and not message.attachments:
+        raise Invalid(field="message", reason="it is blank and has no attachment")
+    attached = "".join(a.model_dump_json() for a in message.attachments)
+    _bounded("attachments", attached, MAX_ATTACHED_BYTES, remedy="attach by shorter references")
+    if not isinstance(message.author, str) or not message.author.strip():
+        raise Invalid(field="author", reason="it is blank")
+    _bounded("author", message.author, MAX_AUTHOR_BYTES, remedy="use a shorter name")
+
+
+def _bounded(what: str, text: str, limit: int, *, remedy: str = "send less") -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise Invalid(field=what, reason=f"it is no valid Unicode: {error.reason}") from error
+    if size > limit:
+        raise TooLarge(what=what, size=size, limit=limit, remedy=remedy)
+
+
+def _priority(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value not in PRIORITIES:
+        raise Invalid(field="priority", reason=f"{value!r:.80} is no whole number from -2 to 2")
+    return value
+
+
+def _context(value: Mapping[str, str] | None) -> str:
+    if value is None:
+        return "{}"
+    if not isinstance(value, Mapping) or not all(
+        isinstance(part, str) for pair in value.items() for part in pair
+    ):
+        raise Invalid(field="context", reason="it must map text to text")
+    written = json.dumps(dict(value), ensure_ascii=False, separators=(",", ":"))
+    _bounded("context", written, MAX_CONTEXT_BYTES)
+    return written
+
+
+def _metadata(value: Mapping[str, Json] | None) -> dict[str, Json] | None:
+    if value is None:
+        return None
+    try:
+        checked = _METADATA.validate_python(dict(value), strict=True)
+        written = json.dumps(checked, ensure_ascii=False, allow_nan=False)
+    except (ValidationError, TypeError, ValueError) as error:
+        raise Invalid(field="metadata", reason="it must map text to what JSON can hold") from error
+    _bounded("metadata", written, MAX_METADATA_BYTES)
+    return checked

@@ -1,0 +1,329 @@
+# Written by tools/generate_sync.py from _client.py: change that file instead.
+"""The client: everything that an application asks of sessions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self, Unpack
+
+from changeover._answers import (
+    cancelled_of,
+    gap_after,
+    info_of,
+    interrupted_of,
+    not_completed,
+    receipt_of,
+)
+from changeover._chunks import Items, checked_count, iter_chunks
+from changeover._pages import (
+    After,
+    checked_after,
+    checked_limit,
+    number_before,
+    page_of,
+    place_before,
+)
+from changeover._submission import Message, Options, message_submit, op_submit, submission
+from changeover._sync_catalogue import Wanted, list_sessions
+from changeover._sync_follow import PAGE, SyncFollower
+from changeover._sync_submit_many import submit_chunk
+from changeover._sync_wait import wait_for, wait_for_many
+from changeover_shared._connect import redis_url
+from changeover_shared._errors import (
+    Closed,
+    Deleted,
+    Invalid,
+    UnknownSession,
+)
+from changeover_shared._events import Event
+from changeover_shared._identifiers import identifier, name
+from changeover_shared._ops import CloseOp, InterruptOp, SetModelOp
+from changeover_shared._records import NoTurn, Snapshot, Submit, Submitted
+from changeover_shared._results import (
+    Cancelled,
+    Interrupted,
+    Outcome,
+    Page,
+    Receipt,
+    Refused,
+    SessionInfo,
+    TranscriptItem,
+    TurnRecord,
+)
+from changeover_shared._settings import Settings, read_settings
+from changeover_shared._sync_store import SyncStore
+from changeover_shared._units import Duration, duration
+from changeover_shared._view import View
+from changeover_shared._words import Ending, SessionStatus
+
+
+class SyncClient:
+    """Send messages to sessions and read what they do. One client serves a whole process.
+
+    Connects with the first call, or with the start of the `with` block, and raises
+    `StoreUnavailable` at once when Redis is away. Everything is checked before it is sent:
+    `Invalid` and `TooLarge` mean that nothing was.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        tenant: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        known = settings or read_settings()
+        if tenant is not None:
+            known = known.model_copy(update={"tenant": name(tenant, field="tenant")})
+        self._settings = known
+        self._url = url
+        self._store: SyncStore | None = None
+        self._opening = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        self._opened()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; what was accepted goes on. May be repeated."""
+        self._closed = True
+        with self._opening:
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def submit(self, session: str, message: str | Message, **options: Unpack[Options]) -> Receipt:
+        """Accept one message durably. When this returns, it ends exactly once.
+
+        Safe to repeat with the same `id`. Raises `Busy`, `Closed`, `Deleted`, `IdReused`,
+        `IdExpired`, and `StoreUnavailable`, whose `submission_id` is the one to repeat with.
+        """
+        return self._send(message_submit(submission(session, message, options), self._settings))
+
+    def submit_many(self, items: Items, *, in_flight: int = 1000) -> Iterator[Receipt | Refused]:
+        """Submit any number of messages; answers in their order, one each.
+
+        A refused one is answered as `Refused` and stops no other. Repeating the whole with the
+        same ids repeats nothing.
+        """
+        return self._submit_many(items, checked_count(in_flight))
+
+    def run(
+        self,
+        session: str,
+        message: str | Message,
+        *,
+        timeout: Duration | None = None,
+        **options: Unpack[Options],
+    ) -> Outcome:
+        """Submit and wait for the answer.
+
+        Raises `TurnFailed` or another `NotCompleted`, with `.outcome`, for any other ending, and
+        `WaitTimeout` once `timeout` has passed: the turn goes on.
+        """
+        timeout_s = _seconds(timeout)
+        receipt = self.submit(session, message, **options)
+        pair = (receipt.session_id, receipt.submission_id)
+        outcome = wait_for(self._opened(), pair, timeout_s)
+        if outcome.ending is not Ending.COMPLETED:
+            raise not_completed(outcome)
+        return outcome
+
+    def stream(
+        self, session: str, message: str | Message, **options: Unpack[Options]
+    ) -> Iterator[Event]:
+        """Submit, then follow until that submission has ended."""
+        submit = message_submit(submission(session, message, options), self._settings)
+        return self._stream(submit)
+
+    def follow(
+        self, session: str, *, after: After = "now", until: str | None = None
+    ) -> Iterator[Event]:
+        """Follow a session's journal after an event's number, each event once and in order.
+
+        Reconnects by itself at the last number. What retention has taken is told as a `Gap`.
+        With `until`, a submission's id, it ends with that submission, even one that ended long
+        ago; else when a closed session has nothing more to tell. Raises `UnknownSession`,
+        `UnknownSubmission`, and `StoreUnavailable` before the first event only.
+        """
+        session_id = identifier(session, field="session")
+        until_id = None if until is None else identifier(until, field="until")
+        return self._follow(session_id, checked_after(after), until_id)
+
+    def wait(
+        self,
+        session: str,
+        submission_id: str,
+        *,
+        timeout: Duration | None = None,
+    ) -> Outcome:
+        """Wait for a submission's ending, whatever it is. Raises `WaitTimeout`; the work goes on.
+
+        Raises `UnknownSession` and `UnknownSubmission`. An outage of Redis is ridden out for
+        half a minute.
+        """
+        pair = (identifier(session, field="session"), identifier(submission_id, field="id"))
+        timeout_s = _seconds(timeout)
+        return wait_for(self._opened(), pair, timeout_s)
+
+    def wait_many(
+        self, receipts: Iterable[Receipt], *, timeout: Duration | None = None
+    ) -> Iterator[Outcome]:
+        """Yield each submission's outcome once, as they end."""
+        return self._wait_many(receipts, _seconds(timeout))
+
+    def session(self, session: str) -> SessionInfo:
+        """How a session stands now. Raises `UnknownSession`."""
+        return info_of(self._snapshot(session))
+
+    def sessions(
+        self,
+        *,
+        agent: str | None = None,
+        queue: str | None = None,
+        status: SessionStatus | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[SessionInfo]:
+        """Sessions by creation, newest first; the page's `next` is the cursor of the older ones.
+
+        A page of a rare kind may be short, even empty, and still have a `next`.
+        """
+        wanted = Wanted(agent, queue, status)
+        place, most = place_before(cursor), checked_limit(limit)
+        return list_sessions(self._opened(), wanted, place, most)
+
+    def view(self, session: str) -> View:
+        """What a screen shows of a session, folded from its journal up to `view.seq`."""
+        snapshot = self._snapshot(session)
+        store = self._opened()
+        hidden = gap_after(0, snapshot.head.first_seq)
+        view = View() if hidden is None else View().apply(hidden)
+        while page := store.journal(snapshot.session_id, after=view.seq, limit=PAGE):
+            view = view.apply_all(page)
+        return view
+
+    def events(
+        self, session: str, *, before: int | str | None = None, limit: int = 100
+    ) -> Page[Event]:
+        """The journal, newest first; `next` is the `before` of the older ones."""
+        wanted = checked_limit(limit)
+        place = number_before(before)
+        session_id = (self._snapshot(session)).session_id
+        store = self._opened()
+        items = store.journal_back(session_id, before=place, limit=wanted + 1)
+        return page_of(items, wanted, lambda event: event.seq)
+
+    def transcript(
+        self, session: str, *, before: int | str | None = None, limit: int = 100
+    ) -> Page[TranscriptItem]:
+        """Messages, tool calls and results, newest first."""
+        wanted = checked_limit(limit)
+        place = number_before(before)
+        session_id = (self._snapshot(session)).session_id
+        store = self._opened()
+        items = store.transcript_back(session_id, before=place, limit=wanted + 1)
+        return page_of(items, wanted, lambda item: item.n)
+
+    def turns(
+        self, session: str, *, before: int | str | None = None, limit: int = 100
+    ) -> Page[TurnRecord]:
+        """Finished turns, newest first."""
+        wanted = checked_limit(limit)
+        place = number_before(before)
+        session_id = (self._snapshot(session)).session_id
+        store = self._opened()
+        items = store.turns_back(session_id, before=place, limit=wanted + 1)
+        page = page_of(items, wanted, lambda item: item[0])
+        return Page(items=tuple(record for _, record in page.items), next=page.next)
+
+    def interrupt(
+        self, session: str, *, turn: str | None = None, reason: str = "", id: str | None = None
+    ) -> Interrupted:
+        """Stop the running turn, or the named one and no other. `.answer` says what came of it.
+
+        No turn is no error. Raises `UnknownSession`.
+        """
+        target = "" if turn is None else identifier(turn, field="turn")
+        submit = op_submit(session, InterruptOp(reason=reason), submission_id=id, target=target)
+        store = self._opened()
+        try:
+            found: Submitted | NoTurn = store.submit(submit)
+        except (Closed, Deleted):
+            found = NoTurn("")
+        return interrupted_of(submit, found)
+
+    def cancel(self, session: str, submission_id: str) -> Cancelled:
+        """Take a waiting submission back. One that runs or has ended is left as it is.
+
+        `.answer` says what came of it; to stop a running one, interrupt its turn.
+        """
+        session_id = identifier(session, field="session")
+        target = identifier(submission_id, field="id")
+        store = self._opened()
+        found = store.cancel(session_id, target)
+        return cancelled_of(session_id, target, found)
+
+    def set_model(self, session: str, model: str, *, id: str | None = None) -> Receipt:
+        """Use another model of the app once what waits before is done. Raises `UnknownSession`."""
+        op = SetModelOp(model=identifier(model, field="model"))
+        return self._send(op_submit(session, op, submission_id=id))
+
+    def close_session(self, session: str, *, reason: str = "", id: str | None = None) -> Receipt:
+        """End a session after what waits before; what comes later is cancelled or refused."""
+        return self._send(op_submit(session, CloseOp(reason=reason), submission_id=id))
+
+    def _opened(self) -> SyncStore:
+        with self._opening:
+            if self._closed:
+                raise Invalid(field="client", reason="it is closed")
+            if self._store is None:
+                url = redis_url(self._url, self._settings)
+                self._store = SyncStore.open(url, self._settings)
+            return self._store
+
+    def _send(self, submit: Submit) -> Receipt:
+        store = self._opened()
+        found = store.submit(submit)
+        assert isinstance(found, Submitted), "only a control is answered without a receipt"
+        return receipt_of(submit, found)
+
+    def _snapshot(self, session: str) -> Snapshot:
+        session_id = identifier(session, field="session")
+        store = self._opened()
+        snapshot = store.snapshot(session_id)
+        if snapshot is None:
+            raise UnknownSession(session_id=session_id)
+        return snapshot
+
+    def _submit_many(self, items: Items, in_flight: int) -> Iterator[Receipt | Refused]:
+        store = self._opened()
+        for chunk in iter_chunks(items, in_flight):
+            yield from submit_chunk(store, self._settings, chunk)
+
+    def _stream(self, submit: Submit) -> Iterator[Event]:
+        receipt = self._send(submit)
+        follower = SyncFollower(self._opened(), submit.session_id, submit.submission_id)
+        yield from follower.events(receipt.seq)
+
+    def _follow(self, session_id: str, after: After, until: str | None) -> Iterator[Event]:
+        follower = SyncFollower(self._opened(), session_id, until)
+        yield from follower.events(after)
+
+    def _wait_many(self, receipts: Iterable[Receipt], timeout_s: float | None) -> Iterator[Outcome]:
+        yield from wait_for_many(self._opened(), receipts, timeout_s)
+
+
+def _seconds(timeout: Duration | None) -> float | None:
+    return None if timeout is None else duration(timeout, field="timeout").total_seconds()

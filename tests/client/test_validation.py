@@ -1,0 +1,201 @@
+"""What the client refuses before any I/O: none of these tests has a server to talk to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from changeover import Attachment, Client, Message, Submission
+from changeover._submission import message_submit, op_submit
+from changeover_shared._errors import Invalid, TooLarge
+from changeover_shared._identifiers import id_time_ms
+from changeover_shared._ops import InterruptOp, MessageOp, SetModelOp, decode_op
+from changeover_shared._settings import Settings
+
+SETTINGS = Settings(agent="assistant", tenant="acme")
+MIB = 1024 * 1024
+NOWHERE = "redis://127.0.0.1:1/0"
+
+
+def refused(**fields: Any) -> Invalid:
+    fields.setdefault("session", "s:1")
+    fields.setdefault("message", "hello")
+    with pytest.raises(Invalid) as caught:
+        message_submit(Submission(**fields), SETTINGS)
+    assert "nothing was sent" in str(caught.value)
+    return caught.value
+
+
+def test_a_message_of_exactly_the_limit_is_accepted_and_one_byte_more_is_not() -> None:
+    text = "é" * (MIB // 2)
+    assert decode_op(message_submit(Submission("s:1", text), SETTINGS).body) == MessageOp(text=text)
+    with pytest.raises(TooLarge) as caught:
+        message_submit(Submission("s:1", text + "x"), SETTINGS)
+    assert (caught.value.size, caught.value.limit) == (MIB + 1, MIB)
+    assert "message is 1048577 bytes of UTF-8, the limit is 1048576" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "session", ["", "a b", "a|b", "{a}", "a/b", "ü", "x" * 257, "a\n", None, 7]
+)
+def test_a_session_that_is_no_identifier_is_refused(session: Any) -> None:
+    assert refused(session=session).field == "session"
+
+
+@pytest.mark.parametrize("id", ["", "a b", "x" * 257, "a#b"])
+def test_an_id_that_is_no_identifier_is_refused(id: str) -> None:
+    assert refused(id=id).field == "id"
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\t\u2003"])
+def test_a_blank_message_is_refused_unless_something_is_attached(text: str) -> None:
+    assert refused(message=text).field == "message"
+    attached = Message(text, attachments=(Attachment(url="s3://bucket/1"),))
+    submit = message_submit(Submission("s:1", attached), SETTINGS)
+    assert json.loads(submit.body)["attachments"][0]["url"] == "s3://bucket/1"
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    assert refused(message="half a pair \ud83d").field == "message"
+
+
+def test_what_is_neither_text_nor_a_message_is_refused() -> None:
+    assert refused(message=b"hello").field == "message"
+    assert refused(message=Message(None)).field == "message"  # type: ignore[arg-type]
+
+
+def test_more_than_sixteen_attachments_are_refused() -> None:
+    one = Attachment(url="s3://bucket/1")
+    assert message_submit(Submission("s:1", Message("x", attachments=(one,) * 16)), SETTINGS)
+    assert refused(message=Message("x", attachments=(one,) * 17)).field == "attachments"
+
+
+@pytest.mark.parametrize("priority", [-3, 3, 1.0, True, "1", None])
+def test_a_priority_out_of_range_is_refused(priority: Any) -> None:
+    assert refused(priority=priority).field == "priority"
+
+
+def test_priorities_from_minus_two_to_two_are_accepted() -> None:
+    for priority in range(-2, 3):
+        assert (
+            message_submit(Submission("s:1", "x", priority=priority), SETTINGS).priority == priority
+        )
+
+
+@pytest.mark.parametrize("context", [{"chat": 1}, {1: "chat"}, ["chat"], {"chat": None}])
+def test_context_that_is_not_text_to_text_is_refused(context: Any) -> None:
+    assert refused(context=context).field == "context"
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"at": object()}, {1: "x"}, {"x": float("nan")}, {"x": "\ud83d"}, {"x": {2: 3}}]
+)
+def test_metadata_that_json_cannot_hold_is_refused(metadata: Any) -> None:
+    assert refused(metadata=metadata).field == "metadata"
+
+
+def test_metadata_over_its_limit_is_too_large() -> None:
+    with pytest.raises(TooLarge):
+        message_submit(Submission("s:1", "x", metadata={"x": "y" * 70_000}), SETTINGS)
+
+
+@pytest.mark.parametrize("field", ["agent", "queue"])
+def test_a_name_with_other_characters_is_refused(field: str) -> None:
+    assert refused(**{field: "a b"}).field == field
+
+
+def test_absent_metadata_keeps_and_empty_metadata_clears() -> None:
+    keeps = json.loads(message_submit(Submission("s:1", "x"), SETTINGS).body)
+    clears = json.loads(message_submit(Submission("s:1", "x", metadata={}), SETTINGS).body)
+    assert (keeps["metadata"], clears["metadata"]) == (None, {})
+
+
+def test_a_session_is_created_with_the_agent_whose_name_is_its_queue() -> None:
+    plain = message_submit(Submission("s:1", "x"), SETTINGS).create
+    named = message_submit(
+        Submission("s:1", "x", agent="support", context={"chat": "7"}), SETTINGS
+    ).create
+    queued = message_submit(Submission("s:1", "x", agent="support", queue="gpu"), SETTINGS).create
+    assert (plain.agent, plain.route, plain.tenant, plain.context) == (
+        "assistant",
+        "assistant@1",
+        "acme",
+        "{}",
+    )
+    assert (named.agent, named.route, named.context) == ("support", "support@1", '{"chat":"7"}')
+    assert (queued.agent, queued.route) == ("support", "gpu@1")
+
+
+def test_a_submission_has_its_id_before_anything_is_sent() -> None:
+    first, second = Submission("s:1", "x"), Submission("s:1", "x")
+    assert id_time_ms(first.id) is not None
+    assert first.id != second.id
+    assert Submission("s:1", "x", id="telegram:7").id == "telegram:7"
+
+
+def test_the_same_content_has_the_same_digest_and_other_content_another() -> None:
+    def digest(message: str, **options: Any) -> str:
+        return message_submit(Submission("s:1", message, id="m:1", **options), SETTINGS).digest
+
+    assert digest("hello") == digest("hello") == digest("hello", priority=2)
+    assert len({digest("hello"), digest("hello!"), digest("hello", model="fast")}) == 3
+
+
+def test_other_ops_never_create_a_session() -> None:
+    interrupt = op_submit("s:1", InterruptOp(), submission_id=None, target="t_4")
+    change = op_submit("s:1", SetModelOp(model="fast"), submission_id="m:2")
+    assert (interrupt.cls, interrupt.target, interrupt.may_create) == ("ctl", "t_4", False)
+    assert (change.cls, change.submission_id, change.may_create) == ("turn", "m:2", False)
+
+
+async def test_every_method_checks_its_arguments_before_it_connects() -> None:
+    client = Client(NOWHERE)
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: client.submit("a b", "x"),
+        lambda: client.run("s:1", "x", timeout="soon"),
+        lambda: client.wait("s:1", "a b"),
+        lambda: client.session(""),
+        lambda: client.sessions(limit=0),
+        lambda: client.sessions(cursor="yesterday"),
+        lambda: client.events("s:1", before="x"),
+        lambda: client.transcript("s:1", limit=1001),
+        lambda: client.turns("s:1", before=-1),
+        lambda: client.view("a|b"),
+        lambda: client.interrupt("s:1", turn="t 1"),
+        lambda: client.cancel("s:1", ""),
+        lambda: client.set_model("s:1", ""),
+        lambda: client.close_session("a b"),
+    ]
+    for call in calls:
+        with pytest.raises(Invalid):
+            await call()
+
+
+def test_iterators_check_their_arguments_when_they_are_made() -> None:
+    client = Client(NOWHERE)
+    for make in (
+        lambda: client.stream("a b", "x"),
+        lambda: client.follow("s:1", after=-1),
+        lambda: client.follow("s:1", after="yesterday"),  # type: ignore[arg-type]
+        lambda: client.follow("s:1", until=""),
+        lambda: client.submit_many([], in_flight=0),
+        lambda: client.wait_many([], timeout="soon"),
+    ):
+        with pytest.raises(Invalid):
+            make()
+
+
+async def test_a_closed_client_refuses_and_may_be_closed_again() -> None:
+    client = Client(NOWHERE)
+    await client.aclose()
+    await client.aclose()
+    with pytest.raises(Invalid, match="it is closed"):
+        await client.submit("s:1", "x")
+
+
+def test_a_tenant_that_is_no_name_is_refused() -> None:
+    with pytest.raises(Invalid):
+        Client(NOWHERE, tenant="a b")

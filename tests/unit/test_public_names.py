@@ -1,0 +1,26 @@
+"""What `from changeover import ...` offers."""
+
+from types import ModuleType
+
+import changeover
+
+
+def test_all_is_sorted_and_is_exactly_what_is_public() -> None:
+    public = {
+        name
+        for name, value in vars(changeover).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert set(changeover.__all__) == public
+    assert list(changeover.__all__) == sorted(changeover.__all__)
+
+
+def test_the_synchronous_twins_have_the_methods_of_the_asynchronous_ones() -> None:
+    def methods(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert methods(changeover.SyncClient) == methods(changeover.Client) - {"aclose"} | {"close"}
+    assert methods(changeover.SyncOperator) - methods(changeover.SyncClient) == {
+        "explain",
+        "workers",
+    }
