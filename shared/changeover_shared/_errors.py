@@ -48,8 +48,8 @@ class Invalid(RequestError, ValueError):
 
     code = "invalid"
 
-    def __init__(self, *, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}; nothing was sent")
+    def __init__(self, *, field: str, reason: str, unchanged: str = "nothing was sent") -> None:
+        super().__init__(f"{field}: {reason}; {unchanged}")
         self.field = field
         self.reason = reason
 

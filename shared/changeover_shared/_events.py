@@ -51,8 +51,8 @@ class Event(BaseModel):
         return datetime.fromtimestamp(self.at_ms / 1000, UTC)
 
     def body(self) -> str:
-        """What the type adds, as the JSON that the journal stores."""
-        return self.model_dump_json(exclude=set(_COMMON), exclude_none=True)
+        """What the type adds, without defaults, as the JSON that the journal stores."""
+        return self.model_dump_json(exclude=set(_COMMON), exclude_defaults=True)
 
     def to_json(self) -> str:
         """The whole event as one flat JSON object, as `--json` prints it."""

@@ -60,7 +60,7 @@ def id_time_ms(value: str) -> int | None:
 
 def new_nonce() -> str:
     """Mint 128 random bits: names one attempt to claim, never reused."""
-    return secrets.token_hex(16)
+    return secrets.token_urlsafe(16)
 
 
 def new_incarnation(worker: str) -> str:

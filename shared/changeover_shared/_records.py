@@ -18,6 +18,8 @@ class Lease:
     fence: int
     incarnation: str
     nonce: str
+    route: str
+    """Where the session waits when nobody holds it."""
 
     @property
     def token(self) -> str:

@@ -1,0 +1,353 @@
+"""Raw replies and hashes as typed records. Pure: shared by the async and the sync stores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from changeover_shared._errors import (
+    AlreadyDecided,
+    Busy,
+    ChangeoverError,
+    Closed,
+    Deleted,
+    IdExpired,
+    IdReused,
+    LeaseError,
+    LeaseExpired,
+    LeaseGone,
+    LeaseLost,
+    NotWaiting,
+    SessionDeleted,
+    TooLarge,
+    UnknownSession,
+)
+from changeover_shared._events import Event, decode_event
+from changeover_shared._items import decode_item
+from changeover_shared._records import (
+    Appended,
+    ClaimRefused,
+    CommitRefused,
+    Committed,
+    Grant,
+    Head,
+    InboxEntry,
+    Lease,
+    NoTurn,
+    Peeked,
+    Renewed,
+    SubmissionState,
+    Submit,
+    Submitted,
+    Wait,
+    Waiting,
+    Work,
+)
+from changeover_shared._results import TranscriptItem, TurnRecord
+from changeover_shared._words import Ending, Status
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+
+
+def pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """A flat `[field, value, ...]` reply as pairs."""
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def entries(raw: Sequence[Any] | None) -> list[Entry]:
+    """Stream entries as (id, fields)."""
+    return [(entry, dict(pairs(fields))) for entry, fields in raw or ()]
+
+
+def number_in(entry: bytes) -> int:
+    """The number of a stream id `<n>-0`."""
+    return int(entry.partition(b"-")[0])
+
+
+def head(flat: Sequence[bytes]) -> Head | None:
+    """A session's head hash; None when there is none."""
+    if not flat:
+        return None
+    raw = {field.decode(): value.decode() for field, value in pairs(flat)}
+
+    def number(field: str) -> int:
+        return int(raw.get(field) or 0)
+
+    return Head(
+        status=Status(raw["status"]),
+        life=number("life"),
+        route=raw.get("route", ""),
+        agent=raw.get("agent", ""),
+        tenant=raw.get("tenant", ""),
+        priority=number("priority"),
+        fence=number("fence"),
+        rev=number("rev"),
+        seq=number("seq"),
+        first_seq=number("first_seq") or 1,
+        n=number("n"),
+        turn=raw.get("turn", ""),
+        turns=number("turns"),
+        transcript_n=number("transcript_n"),
+        ctl_turn=raw.get("ctl_turn", ""),
+        ctl_kind=raw.get("ctl_kind", ""),
+        ctl_sub=raw.get("ctl_sub", ""),
+        ctl_epoch=number("ctl_epoch"),
+        parked=raw.get("parked") == "1",
+        attempts=number("attempts"),
+        epoch=number("epoch") or 1,
+        context=raw.get("context", "{}"),
+        parent=raw.get("parent", ""),
+        created_ms=number("created_ms"),
+        at_ms=number("at_ms"),
+        quarantine_no=number("quarantine_no"),
+        raw=raw,
+    )
+
+
+def work(flat: Sequence[bytes]) -> Work:
+    """A session's open work, in order of position."""
+    inputs: list[Waiting] = []
+    waits: list[Wait] = []
+    for field, value in pairs(flat):
+        name, parts = field.decode(), value.decode().split("|")
+        if name.startswith("w:"):
+            waits.append(Wait(name[2:], parts[0], int(parts[1]), parts[2], int(parts[3])))
+        elif name != "_":
+            kind, due, turn, group, submission, key, size = parts
+            inputs.append(
+                Waiting(
+                    int(name), cast(Any, kind), int(due), turn, group, submission, key, int(size)
+                )
+            )
+    return Work(tuple(sorted(inputs, key=lambda one: one.n)), tuple(waits))
+
+
+def inbox(raw: Sequence[Any] | None) -> tuple[InboxEntry, ...]:
+    """Bodies of submissions."""
+    return tuple(
+        InboxEntry(number_in(entry), fields[b"sub"].decode(), fields[b"body"], int(fields[b"at"]))
+        for entry, fields in entries(raw)
+    )
+
+
+def events(raw: Sequence[Any] | None) -> tuple[Event, ...]:
+    """Journal entries."""
+    return tuple(decode_event(entry, fields) for entry, fields in entries(raw))
+
+
+def transcript(raw: Sequence[Any] | None) -> tuple[TranscriptItem, ...]:
+    """Transcript entries."""
+    return tuple(
+        TranscriptItem(n=number_in(entry), item=decode_item(fields[b"body"]))
+        for entry, fields in entries(raw)
+    )
+
+
+def turn_records(raw: Sequence[Any] | None) -> tuple[tuple[int, TurnRecord], ...]:
+    """Finished turns with their numbers."""
+    return tuple(
+        (number_in(entry), TurnRecord.model_validate_json(fields[b"body"]))
+        for entry, fields in entries(raw)
+    )
+
+
+def newest_body(raw: Sequence[Any] | None) -> bytes | None:
+    """The body of a one-entry reply of a stream of bodies."""
+    found = entries(raw)
+    return found[0][1][b"body"] if found else None
+
+
+def receipt(submission_id: str, value: bytes | None) -> SubmissionState | None:
+    """A receipt; None for an unknown submission."""
+    if value is None:
+        return None
+    _, n, seq, accepted, ending, turn, end_seq, ended = value.decode().split("|")
+    return SubmissionState(
+        submission_id=submission_id,
+        n=int(n),
+        seq=int(seq),
+        ending=Ending(ending) if ending else None,
+        turn=turn,
+        end_seq=int(end_seq or 0),
+        accepted_ms=int(accepted),
+        ended_ms=int(ended or 0),
+    )
+
+
+def submitted(reply: list[Any], asked: Submit) -> Submitted | NoTurn | ChangeoverError:
+    """What the submit script answered; refusals as the errors that say so."""
+    word, *values = reply
+    match word:
+        case "ACCEPTED":
+            n, seq, turn, status, ready, position, agent, route, replaced = values
+            return Submitted(
+                word="ACCEPTED",
+                n=int(n),
+                seq=int(seq),
+                turn=turn.decode(),
+                status=Status(status.decode()),
+                ready_count=int(ready),
+                position=int(position),
+                agent=agent.decode(),
+                route=route.decode(),
+                replaced=tuple(one.decode() for one in replaced),
+            )
+        case "MERGED":
+            seq, turn = values
+            return Submitted(
+                word="MERGED",
+                n=0,
+                seq=int(seq),
+                turn=turn.decode(),
+                status=Status.HELD,
+                ready_count=0,
+                position=0,
+                agent="",
+                route="",
+            )
+        case "DUPLICATE":
+            n, seq, turn, status, ending, agent, route, position = values
+            return Submitted(
+                word="DUPLICATE",
+                n=int(n),
+                seq=int(seq),
+                turn=turn.decode(),
+                status=Status(status.decode() or Status.DELETED),
+                ready_count=0,
+                position=int(position),
+                agent=agent.decode(),
+                route=route.decode(),
+                ending=Ending(ending.decode()) if ending else None,
+            )
+        case "NO_TURN":
+            return NoTurn("")
+        case "STALE_TURN":
+            return NoTurn(values[0].decode())
+    return _refusal(word, values, asked)
+
+
+def _refusal(word: str, values: list[Any], asked: Submit) -> ChangeoverError:
+    session_id, submission_id = asked.session_id, asked.submission_id
+    match word:
+        case "MISMATCH":
+            return IdReused(session_id=session_id, submission_id=submission_id)
+        case "UNKNOWN":
+            return UnknownSession(session_id=session_id)
+        case "DELETED":
+            return Deleted(session_id=session_id)
+        case "CLOSED":
+            return Closed(session_id=session_id)
+        case "STALE":
+            return NotWaiting(session_id=session_id, request_id=asked.target)
+        case "ANSWERED":
+            return AlreadyDecided(session_id=session_id, request_id=asked.target)
+        case "TOO_BIG":
+            return TooLarge(what="submission", size=int(values[0]), limit=int(values[1]))
+        case "TOO_OLD":
+            return IdExpired(
+                submission_id=submission_id, reason="is older than the deduplication floor"
+            )
+        case "SKEW":
+            return IdExpired(submission_id=submission_id, reason="is from the future")
+        case "BUSY":
+            return Busy(
+                session_id=session_id,
+                scope=values[0].decode(),
+                depth=int(values[1]),
+                limit=int(values[2]),
+                retry_after=timedelta(milliseconds=int(values[3])),
+            )
+        case _:
+            raise AssertionError(f"submit answered {word!r}")
+
+
+def lease_error(reply: list[Any], session_id: str, fence: int) -> LeaseError | None:
+    """The error for a reply that says that the caller may not write; None for any other."""
+    match reply[0]:
+        case "DELETED":
+            return SessionDeleted(session_id=session_id)
+        case "GONE":
+            return LeaseGone(session_id=session_id, fence=fence)
+        case "LOST":
+            return LeaseLost(session_id=session_id, fence=fence, current=int(reply[1]))
+        case "EXPIRED":
+            return LeaseExpired(session_id=session_id, fence=fence)
+        case _:
+            return None
+
+
+def claimed(
+    answer: list[Any], session_id: str, incarnation: str, nonce: str
+) -> Grant | ClaimRefused:
+    """One session's part of a claim."""
+    word = answer[0].decode()
+    if word != "GRANTED":
+        remaining = int(answer[1]) if word == "BUSY" else 0
+        return ClaimRefused(session_id, cast(Any, word), remaining)
+    _, fence, remaining, lapsed, head_flat, work_flat, body, bodies = answer
+    found = head(head_flat)
+    assert found is not None, "a granted session has a head"
+    return Grant(
+        lease=Lease(session_id, int(fence), incarnation, nonce, found.route),
+        remaining_ms=int(remaining),
+        head=found,
+        work=work(work_flat),
+        checkpoint=body or None,
+        inbox=inbox(bodies),
+        lapsed=lapsed.decode(),
+    )
+
+
+def peeked(reply: list[Any]) -> Peeked:
+    """What a partition's indexes show."""
+    _, expired, due, sets = reply
+    return Peeked(
+        expired=tuple(one.decode() for one in expired),
+        due=tuple(one.decode() for one in due),
+        ready=tuple(tuple(one.decode() for one in found[1:]) for found in sets),
+        counts=tuple(int(found[0]) for found in sets),
+    )
+
+
+def renewed(answers: Sequence[list[bytes]], leases: Sequence[Lease]) -> tuple[Renewed, ...]:
+    """One answer per lease, in order."""
+    return tuple(
+        Renewed(lease.session_id, cast(Any, word.decode()), int(left), int(alert), int(fence))
+        for lease, (word, left, alert, fence) in zip(leases, answers, strict=True)
+    )
+
+
+def appended(reply: list[Any]) -> Appended:
+    """An append, done now or before."""
+    word, first, ctl_epoch, n = reply
+    return Appended(int(first), int(ctl_epoch), int(n), dropped=word == "DROPPED")
+
+
+def committed(reply: list[Any]) -> Committed | CommitRefused:
+    """A commit, done now or before, or why not."""
+    word, *values = reply
+    if word in ("OK", "REPLAY"):
+        held, rev, first, n, ctl_epoch, ctl_kind, waiting, ready, status = values
+        return Committed(
+            held=held == b"held",
+            rev=int(rev),
+            first_seq=int(first),
+            n=int(n),
+            ctl_epoch=int(ctl_epoch),
+            ctl_kind=ctl_kind.decode(),
+            waiting=int(waiting),
+            ready_count=int(ready),
+            status=Status(status.decode()),
+            replayed=word == "REPLAY",
+        )
+    if word in ("REWOUND", "CONFLICT", "CONTROL", "INPUT", "BAD_PARK", "TOO_BIG", "ROUTE"):
+        flat = values[0] if word == "INPUT" else values
+        return CommitRefused(word, tuple(one.decode() for one in flat))
+    raise AssertionError(f"commit answered {word!r}")
+
+
+def context(text: str) -> dict[str, str]:
+    """A session's context."""
+    return dict(json.loads(text or "{}"))

@@ -1,0 +1,188 @@
+"""The one seam to Redis: what is issued in one tick of the loop leaves as one pipeline.
+
+A pipeline is not a transaction: each command has its own answer or error. Nothing is retried
+here but a script that the server has not seen; retries belong to the stores, which know the ids
+that make them safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
+
+from changeover_shared._clock import ServerClock
+from changeover_shared._connect import Reached, async_client, reach
+from changeover_shared._errors import StoreUnavailable
+from changeover_shared._foreign_errors import foreign_errors, translated
+from changeover_shared._replication import NO_REPLICATION, knows_no_info, replication_id_in
+from changeover_shared._scripts import Script, Value
+
+MAX_IN_FLIGHT = 2
+"""Pipelines on the wire at once; what comes meanwhile joins the next one."""
+MAX_BATCH = 256
+BLOCKING_CONNECTIONS = 1024
+BLOCKING_SLACK_S = 5.0
+"""How much longer than its block time a blocking read may take before it counts as lost."""
+
+Call = tuple[Script, tuple[int, list[Value]]]
+"""A script with its key count and its flat arguments."""
+
+
+class Executor:
+    """Runs commands and scripts over few connections. Safe to share within one event loop."""
+
+    def __init__(self, client: Redis, blocking: Redis, reached: Reached | None = None) -> None:
+        # Raw replies: one shape on every server, and no parsing that nobody asked for.
+        client.response_callbacks.clear()
+        blocking.response_callbacks.clear()
+        self.clock = ServerClock()
+        self.plain_scripts = False
+        """The server knows no script flags (fakeredis)."""
+        self._client = client
+        self._blocking = blocking
+        self._reached = reached
+        self._queue: list[tuple[tuple[Value, ...], asyncio.Future[Any]]] = []
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._scheduled = False
+
+    @classmethod
+    async def connect(cls, url: str, *, name: str = "", timeout_s: float = 5.0) -> Executor:
+        """Reach the server of a URL, starting an embedded one. Nothing is sent yet.
+
+        Raises `Invalid`, `ExtraMissing` or `ServerUnfit`.
+        """
+        reached = await asyncio.to_thread(reach, url)
+        return cls(
+            async_client(reached.target, name=name, socket_timeout=timeout_s),
+            async_client(
+                reached.target,
+                name=name,
+                max_connections=BLOCKING_CONNECTIONS,
+                socket_timeout=None,
+            ),
+            reached,
+        )
+
+    async def command(self, *args: Value) -> Any:
+        """Run one command. Raises `StoreUnavailable` when the outcome is unknown."""
+        with foreign_errors():
+            return await self._issue(args)
+
+    async def commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Run several commands in one pipeline; raises the first error among them."""
+        with foreign_errors():
+            return list(await asyncio.gather(*(self._issue(tuple(args)) for args in commands)))
+
+    async def blocking(self, *args: Value, block_s: float) -> Any:
+        """Run one blocking read on a connection of its own."""
+        with foreign_errors():
+            async with asyncio.timeout(block_s + BLOCKING_SLACK_S):
+                return await self._blocking.execute_command(*args)  # type: ignore[no-untyped-call]
+
+    async def run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
+        """Run a script; its reply without the time that it ends with."""
+        with foreign_errors():
+            return await self._run(script, count_and_args)
+
+    async def run_all(self, calls: Sequence[Call]) -> list[list[Any] | Exception]:
+        """Run scripts in one pipeline; each has its own reply or error."""
+        answers = await asyncio.gather(
+            *(self._run(script, args) for script, args in calls), return_exceptions=True
+        )
+        results: list[list[Any] | Exception] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                known = translated(answer)
+                if known is None:
+                    raise answer
+                results.append(known)
+            else:
+                results.append(answer)
+        return results
+
+    async def replication_id(self) -> str:
+        """The server's replication id, or `none` where it has no INFO. Also learns whether the
+        server knows script flags."""
+        try:
+            info = await self._issue(("INFO", "replication"))
+        except Exception as error:
+            if knows_no_info(error):
+                self.plain_scripts = True
+                return NO_REPLICATION
+            raise translated(error) or error from error
+        return replication_id_in(info)
+
+    async def aclose(self) -> None:
+        """Wait for what is on the wire, then close every connection."""
+        while self._queue or self._in_flight:
+            await asyncio.gather(*self._in_flight, return_exceptions=True)
+            await asyncio.sleep(0)
+        await self._client.aclose()
+        await self._blocking.aclose()
+        if self._reached is not None:
+            await asyncio.to_thread(self._reached.close)
+
+    async def _run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
+        count, args = count_and_args
+        sha = script.plain_sha if self.plain_scripts else script.sha
+        try:
+            reply = await self._issue(("EVALSHA", sha, count, *args))
+        except NoScriptError:
+            text = script.plain if self.plain_scripts else script.text
+            await self._issue(("SCRIPT", "LOAD", text))
+            reply = await self._issue(("EVALSHA", sha, count, *args))
+        self.clock.saw(int(reply.pop()))
+        reply[0] = reply[0].decode()
+        return list(reply)
+
+    def _issue(self, args: tuple[Value, ...]) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._queue.append((args, future))
+        if not self._scheduled and len(self._in_flight) < MAX_IN_FLIGHT:
+            self._scheduled = True
+            loop.call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
+        if batch:
+            task = asyncio.get_running_loop().create_task(self._send(batch))
+            self._in_flight.add(task)
+            task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.discard(task)
+        if self._queue and not self._scheduled:
+            self._flush()
+
+    async def _send(self, batch: list[tuple[tuple[Value, ...], asyncio.Future[Any]]]) -> None:
+        try:
+            async with self._client.pipeline(transaction=False) as pipe:
+                for args, _ in batch:
+                    pipe.execute_command(*args)
+                replies = await pipe.execute(raise_on_error=False)
+        except Exception as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()
+            return
+        except BaseException:
+            lost = StoreUnavailable(reason="the connection was closed")
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(lost)
+            raise
+        for (_, future), reply in zip(batch, replies, strict=True):
+            if future.done():
+                continue
+            if isinstance(reply, Exception):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)

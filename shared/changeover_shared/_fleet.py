@@ -1,0 +1,128 @@
+"""A fleet as one process sees it: its keys, its guards, and how they are satisfied.
+
+Every script first asks whether the caller means this universe. The answers that concern the
+fleet rather than the session end here: a partition that does not exist yet is created, a server
+that is another one than before begins a new epoch, and then the same request is repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from changeover_shared._clock import ServerClock
+from changeover_shared._errors import FormatTooNew, PartitionMismatch, StoreUnavailable
+from changeover_shared._executor import Executor
+from changeover_shared._keys import Keys, PartitionKeys
+from changeover_shared._requests import Request
+from changeover_shared._scripts import Value, script
+from changeover_shared._settings import Settings
+from changeover_shared._words import LAYOUT
+
+REPEATS = 8
+"""How often the guards may send one request back before something is wrong with the server."""
+
+
+class Fleet:
+    """The seam between the stores and the executor."""
+
+    def __init__(self, executor: Executor, keys: Keys, replid: str) -> None:
+        self.executor = executor
+        self.keys = keys
+        self._replid = replid
+
+    @property
+    def clock(self) -> ServerClock:
+        """Redis's time, estimated from replies."""
+        return self.executor.clock
+
+    @classmethod
+    async def join(cls, executor: Executor, settings: Settings) -> Fleet:
+        """Join the fleet of `settings.prefix`, creating it if there is none.
+
+        Raises `PartitionMismatch` when `partitions` was set and the fleet has another number,
+        `FormatTooNew` for a layout of a newer release, `StoreUnavailable`.
+        """
+        replid = await executor.replication_id()
+        keys = Keys(settings.prefix, settings.partitions)
+        mine = json.dumps({"partitions": settings.partitions, "layout": LAYOUT})
+        _, stored = await executor.commands(
+            [("SET", keys.config, mine, "NX"), ("GET", keys.config)]
+        )
+        fleet = json.loads(stored)
+        if fleet["layout"] != LAYOUT:
+            raise FormatTooNew(what=f"fleet {settings.prefix!r}", found=str(fleet["layout"]))
+        partitions = int(fleet["partitions"])
+        if partitions != settings.partitions and "partitions" in settings.model_fields_set:
+            raise PartitionMismatch(
+                prefix=settings.prefix, fleet=partitions, asked=settings.partitions
+            )
+        return cls(executor, Keys(settings.prefix, partitions), replid)
+
+    async def call(self, request: Request) -> list[Any]:
+        """Run a script; its word and values. Raises `StoreUnavailable`, `PartitionMismatch`."""
+        for _ in range(REPEATS):
+            reply = await self.executor.run(script(request.name), self._arguments(request))
+            if not await self._sent_back(request, reply):
+                return reply
+        raise StoreUnavailable(reason=f"{request.name} was sent back {REPEATS} times")
+
+    async def call_all(self, requests: Sequence[Request]) -> list[list[Any] | Exception]:
+        """Run scripts in one pipeline; each has its own reply or error."""
+        replies = await self.executor.run_all(
+            [(script(request.name), self._arguments(request)) for request in requests]
+        )
+        for i, request in enumerate(requests):
+            reply = replies[i]
+            if isinstance(reply, list) and reply[0] in ("NO_FLEET", "EPOCH", "LAYOUT"):
+                try:
+                    await self._sent_back(request, reply)
+                    replies[i] = await self.call(request)
+                except (StoreUnavailable, PartitionMismatch) as error:
+                    replies[i] = error
+        return replies
+
+    def _arguments(self, request: Request) -> tuple[int, list[Value]]:
+        return script(request.name).arguments(
+            {"meta": request.partition.named("meta"), **request.keys},
+            {**self._universe(), **request.args},
+            each=request.each,
+            lists=request.lists,
+        )
+
+    def _universe(self) -> dict[str, Value]:
+        return {"partitions": self.keys.partitions, "layout": LAYOUT, "replid": self._replid}
+
+    async def _sent_back(self, request: Request, reply: list[Any]) -> bool:
+        """Whether the request must be repeated, after doing what the guard asked for."""
+        match reply[0]:
+            case "NO_FLEET":
+                await self._fleet_script("init", request.partition, {})
+            case "EPOCH":
+                await self._new_server(request.partition, reply[1].decode())
+            case "LAYOUT":
+                self._mismatch(reply)
+            case _:
+                return False
+        return True
+
+    async def _new_server(self, partition: PartitionKeys, stored: str) -> None:
+        self._replid = await self.executor.replication_id()
+        if self._replid != stored:
+            await self._fleet_script("raise_epoch", partition, {"expected": stored})
+
+    async def _fleet_script(
+        self, name: str, partition: PartitionKeys, args: Mapping[str, Value]
+    ) -> None:
+        reply = await self.executor.run(
+            script(name),
+            script(name).arguments({"meta": partition.named("meta")}, {**self._universe(), **args}),
+        )
+        if reply[0] == "LAYOUT":
+            self._mismatch(reply)
+
+    def _mismatch(self, reply: list[Any]) -> None:
+        raise PartitionMismatch(
+            prefix=self.keys.prefix, fleet=int(reply[1]), asked=self.keys.partitions
+        )

@@ -1,0 +1,381 @@
+"""The worker's side of the store: peek, claim, renew, append, commit, give up, evict.
+
+A worker never gives up on Redis: a call whose reply was lost is repeated with the same ids until
+it is answered, and every script answers the repeat like the first. `renew` is the exception: it
+is tried once, because the keeper decides when to try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from redis.exceptions import ResponseError
+
+from changeover_shared import _decode, _requests
+from changeover_shared._clock import ServerClock
+from changeover_shared._errors import ServerUnfit, StoreUnavailable
+from changeover_shared._events import Event
+from changeover_shared._executor import Executor
+from changeover_shared._fleet import Fleet
+from changeover_shared._keys import Keys, PartitionKeys
+from changeover_shared._records import (
+    Appended,
+    ClaimRefused,
+    Commit,
+    CommitRefused,
+    Committed,
+    Grant,
+    Head,
+    InboxEntry,
+    Lease,
+    Peeked,
+    Renewed,
+    Work,
+)
+from changeover_shared._results import TranscriptItem, WorkerInfo
+from changeover_shared._settings import Settings
+from changeover_shared._words import GiveUp, Status
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 2.0
+ATTEMPT_S = 5.0
+EVICT_BATCH = 1000
+
+
+class LeaseStore:
+    """What a worker may do. Safe to share within one event loop."""
+
+    def __init__(self, fleet: Fleet, settings: Settings) -> None:
+        self.settings = settings
+        self._fleet = fleet
+        self._lost_at = 0.0
+        self.on_lost: Callable[[str], None] = lambda reason: None
+        """Called when Redis stops answering, with the reason."""
+        self.on_back: Callable[[float], None] = lambda seconds: None
+        """Called when it answers again, with how long it was away."""
+
+    @classmethod
+    async def open(cls, url: str, settings: Settings, *, name: str = "") -> LeaseStore:
+        """Connect and join the fleet. Raises `SetupError`, `Invalid`, `StoreUnavailable`."""
+        executor = await Executor.connect(url, name=name, timeout_s=ATTEMPT_S)
+        try:
+            return cls(await Fleet.join(executor, settings), settings)
+        except BaseException:
+            await executor.aclose()
+            raise
+
+    @property
+    def keys(self) -> Keys:
+        """The fleet's keys."""
+        return self._fleet.keys
+
+    @property
+    def clock(self) -> ServerClock:
+        """Redis's time, estimated from replies."""
+        return self._fleet.clock
+
+    @property
+    def executor(self) -> Executor:
+        """The seam to Redis, for reads that have no function here."""
+        return self._fleet.executor
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._fleet.executor.aclose()
+
+    async def peek(
+        self,
+        partition: int,
+        routes: Sequence[str],
+        *,
+        window: int,
+        max_ttl_ms: int,
+        solo: bool = False,
+    ) -> Peeked:
+        """Look at a partition's indexes. Grants nothing."""
+        request = _requests.peek(
+            self.keys.all[partition], routes, window=window, max_ttl_ms=max_ttl_ms, solo=solo
+        )
+        return _decode.peeked(await self._until_answered(lambda: self._fleet.call(request)))
+
+    async def reap(self, partition: int, ids: Sequence[str]) -> tuple[str, ...]:
+        """Place sessions whose lease or due time has passed; the routes that became ready."""
+        at = self.keys.all[partition]
+        if not ids:
+            return ()
+        heads = [("HGET", at.session(session_id, "head"), "route") for session_id in ids]
+        found = await self._until_answered(lambda: self._fleet.executor.commands(heads))
+        routed = [
+            (session_id, route.decode() if route else "")
+            for session_id, route in zip(ids, found, strict=True)
+        ]
+        request = _requests.reap(at, routed, max_ttl_ms=self._max_ttl_ms())
+        _, words = await self._until_answered(lambda: self._fleet.call(request))
+        return tuple(
+            sorted(
+                {
+                    route
+                    for (_, route), (word, status) in zip(routed, words, strict=True)
+                    if word == b"PLACED" and status == b"ready"
+                }
+            )
+        )
+
+    async def claim(
+        self,
+        partition: int,
+        route: str,
+        ids: Sequence[str],
+        *,
+        incarnation: str,
+        nonce: str,
+        ttl_ms: int,
+        max_step_ms: int,
+        solo: bool = False,
+        max_attempts: int = 5,
+        not_after_ms: int,
+    ) -> tuple[Grant | ClaimRefused, ...]:
+        """Ask for named sessions; one answer each, in order.
+
+        A repeat with the same nonce finds its own grants. Raises `StoreUnavailable` when no
+        answer came until the last grant it could have made has run out.
+        """
+        request = _requests.claim(
+            self.keys.all[partition],
+            route,
+            ids,
+            incarnation=incarnation,
+            nonce=nonce,
+            ttl_ms=ttl_ms,
+            max_step_ms=max_step_ms,
+            solo=solo,
+            max_attempts=max_attempts,
+            not_after_ms=not_after_ms,
+        )
+        give_up_at = time.monotonic() + (not_after_ms - self.clock.now_ms() + ttl_ms) / 1000
+        reply = await self._until_answered(lambda: self._fleet.call(request), give_up_at)
+        if reply[0] == "LATE":
+            return tuple(ClaimRefused(session_id, "NONE") for session_id in ids)
+        return tuple(
+            _decode.claimed(answer, session_id, incarnation, nonce)
+            for session_id, answer in zip(ids, reply[1], strict=True)
+        )
+
+    async def renew(
+        self, partition: int, leases: Sequence[Lease], *, ttl_ms: int
+    ) -> tuple[Renewed, ...]:
+        """Extend leases of one partition, in one attempt. Raises `StoreUnavailable`."""
+        reply = await self._fleet.call(
+            _requests.renew(self.keys.all[partition], leases, ttl_ms=ttl_ms)
+        )
+        return _decode.renewed(reply[1], leases)
+
+    async def append(self, lease: Lease, batch_no: int, events: Sequence[Event]) -> Appended:
+        """Add events under the lease; `batch_no` counts 1, 2, 3 ... within one grant.
+
+        Raises `LeaseError`.
+        """
+        request = _requests.append(
+            self.keys,
+            lease,
+            batch_no=batch_no,
+            events=events,
+            cap=self.settings.journal_events,
+        )
+        reply = await self._until_answered(lambda: self._fleet.call(request))
+        if error := _decode.lease_error(reply, lease.session_id, lease.fence):
+            raise error
+        if reply[0] == "GAP":
+            raise AssertionError(f"append batch {batch_no} of {lease.session_id!r} left a gap")
+        return _decode.appended(reply)
+
+    async def commit(self, lease: Lease, commit: Commit) -> Committed | CommitRefused:
+        """Change everything that one step changes, together or not at all.
+
+        Raises `LeaseError`: then nothing was written and this holder must stop.
+        """
+        request = _requests.commit(self.keys, lease, commit)
+        reply = await self._until_answered(lambda: self._fleet.call(request))
+        if error := _decode.lease_error(reply, lease.session_id, lease.fence):
+            raise error
+        answer = _decode.committed(reply)
+        if isinstance(answer, Committed) and answer.status is Status.READY:
+            await self._ring_for(lease)
+        return answer
+
+    async def give_up(self, lease: Lease, reason: GiveUp) -> bool:
+        """Give a session up outside a commit; False when it was not this holder's any more."""
+        request = _requests.give_up(self.keys, lease, reason)
+        reply = await self._until_answered(lambda: self._fleet.call(request))
+        if reply[0] != "OK":
+            return False
+        if reply[1] == b"ready":
+            await self._ring_for(lease)
+        return True
+
+    async def evict(self, incarnation: str) -> int:
+        """End all leases of one incarnation now; how many there were."""
+        owners = [("HGETALL", at.named("owners")) for at in self.keys.all]
+        found = await self._until_answered(lambda: self._fleet.executor.commands(owners))
+        count = 0
+        for at, flat in zip(self.keys.all, found, strict=True):
+            held = [
+                (session.decode(), token.decode())
+                for session, token in _decode.pairs(flat)
+                if token.decode().split("|")[1] == incarnation
+            ]
+            count += await self._evict_from(at, held)
+        return count
+
+    async def read_head(self, session_id: str) -> Head | None:
+        """A session's head; None when there is none."""
+        return _decode.head(await self._read("HGETALL", self._key(session_id, "head")))
+
+    async def read_work(self, session_id: str) -> Work:
+        """A session's open work."""
+        return _decode.work(await self._read("HGETALL", self._key(session_id, "work")))
+
+    async def read_inbox(self, session_id: str, after_n: int = 0) -> tuple[InboxEntry, ...]:
+        """Bodies of submissions above position `after_n`."""
+        return _decode.inbox(
+            await self._read("XRANGE", self._key(session_id, "inbox"), f"({after_n}-0", "+")
+        )
+
+    async def read_checkpoint(self, session_id: str) -> bytes | None:
+        """The newest checkpoint, whatever its size."""
+        key = self._key(session_id, "checkpoint")
+        return _decode.newest_body(await self._read("XREVRANGE", key, "+", "-", "COUNT", 1))
+
+    async def read_transcript(self, session_id: str, from_n: int = 1) -> tuple[TranscriptItem, ...]:
+        """Transcript items from number `from_n` on."""
+        return _decode.transcript(
+            await self._read("XRANGE", self._key(session_id, "transcript"), f"{from_n}-0", "+")
+        )
+
+    async def read_context(self, session_id: str, epoch: int) -> bytes | None:
+        """The rewritten prefix of a context epoch."""
+        key = self.keys.of(session_id).context(session_id, epoch)
+        found: bytes | None = await self._read("GET", key)
+        return found
+
+    async def ring(self, route: str, partitions: Sequence[int]) -> None:
+        """Wake a worker of the route for these partitions. A hint: never raises."""
+        if not partitions:
+            return
+        members: list[int] = []
+        for partition in partitions:
+            members += [self.clock.now_ms(), partition]
+        with contextlib.suppress(StoreUnavailable):
+            await self._fleet.executor.command("ZADD", self.keys.bell(route), "NX", *members)
+
+    async def wait_bell(self, routes: Sequence[str], timeout_s: float) -> tuple[str, int] | None:
+        """Wait for a ring: (route, partition), or None when the time is over.
+
+        Raises `StoreUnavailable`.
+        """
+        # The first key that has something wins, so the order changes from call to call.
+        bells = {self.keys.bell(route): route for route in random.sample(routes, len(routes))}
+        found = await self._fleet.executor.blocking(
+            "BZPOPMIN", *bells, f"{timeout_s:.3f}", block_s=timeout_s
+        )
+        return (bells[found[0].decode()], int(found[1])) if found else None
+
+    async def register(self, incarnation: str, info: WorkerInfo) -> None:
+        """Say what this incarnation is, for people. Raises `StoreUnavailable`."""
+        await self._fleet.executor.command(
+            "HSET", self.keys.workers, incarnation, info.model_dump_json()
+        )
+
+    async def unregister(self, incarnation: str) -> None:
+        """Take the entry of an incarnation away. Raises `StoreUnavailable`."""
+        await self._fleet.executor.command("HDEL", self.keys.workers, incarnation)
+
+    async def registry(self) -> tuple[WorkerInfo, ...]:
+        """What every registered incarnation last said of itself."""
+        flat = await self._read("HGETALL", self.keys.workers)
+        return tuple(WorkerInfo.model_validate_json(value) for _, value in _decode.pairs(flat))
+
+    async def lead_sweep(self, incarnation: str, *, ttl_ms: int) -> bool:
+        """Lead the sweep for `ttl_ms` more, if nobody else does. Raises `StoreUnavailable`."""
+        key = self.keys.sweep
+        taken, leader = await self._fleet.executor.commands(
+            [("SET", key, incarnation, "NX", "PX", ttl_ms), ("GET", key)]
+        )
+        if not taken and leader == incarnation.encode():
+            await self._fleet.executor.command("PEXPIRE", key, ttl_ms)
+        return bool(leader == incarnation.encode())
+
+    async def server(self) -> tuple[dict[str, str], dict[str, str]]:
+        """INFO and the settings that the promises depend on; empty where the server has none."""
+        info: dict[str, str] = {}
+        config: dict[str, str] = {}
+        if self._fleet.executor.plain_scripts:
+            return info, config
+        for line in (await self._read("INFO")).decode().splitlines():
+            name, colon, value = line.partition(":")
+            if colon:
+                info[name] = value
+        for name in ("maxmemory-policy", "appendonly", "maxmemory"):
+            try:
+                found = await self._fleet.executor.command("CONFIG", "GET", name)
+            except (ServerUnfit, ResponseError):
+                # Managed servers forbid CONFIG; the check says what it could not see.
+                return info, config
+            config.update({k.decode(): v.decode() for k, v in _decode.pairs(found)})
+        return info, config
+
+    def _key(self, session_id: str, name: str) -> str:
+        return self.keys.of(session_id).session(session_id, name)
+
+    async def _ring_for(self, lease: Lease) -> None:
+        await self.ring(lease.route, [self.keys.of(lease.session_id).partition])
+
+    def _max_ttl_ms(self) -> int:
+        return 10 * int(self.settings.lease.total_seconds() * 1000)
+
+    async def _read(self, *args: str | int) -> Any:
+        return await self._until_answered(lambda: self._fleet.executor.command(*args))
+
+    async def _evict_from(self, at: PartitionKeys, held: list[tuple[str, str]]) -> int:
+        count = 0
+        for start in range(0, len(held), EVICT_BATCH):
+            request = _requests.evict(at, held[start : start + EVICT_BATCH])
+            reply = await self._until_answered(partial(self._fleet.call, request))
+            count += int(reply[1])
+        return count
+
+    async def _until_answered(
+        self, ask: Callable[[], Awaitable[T]], give_up_at: float | None = None
+    ) -> T:
+        """Ask again, with growing jittered pauses, until Redis answers."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                answer = await ask()
+            except StoreUnavailable as error:
+                self._note_lost(error.reason)
+                if give_up_at is not None and time.monotonic() >= give_up_at:
+                    raise
+            else:
+                self._note_back()
+                return answer
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(LONGEST_PAUSE_S, pause * 2)
+
+    def _note_lost(self, reason: str) -> None:
+        if not self._lost_at:
+            self._lost_at = time.monotonic()
+            self.on_lost(reason)
+
+    def _note_back(self) -> None:
+        if self._lost_at:
+            away, self._lost_at = time.monotonic() - self._lost_at, 0.0
+            self.on_back(away)

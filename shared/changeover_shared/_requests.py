@@ -1,0 +1,301 @@
+"""What each script is asked with: keys and arguments from typed records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from changeover_shared._events import Event
+from changeover_shared._identifiers import id_time_ms
+from changeover_shared._keys import Keys, PartitionKeys
+from changeover_shared._records import Commit, Lease, Submit
+from changeover_shared._scripts import Value
+from changeover_shared._settings import Settings
+from changeover_shared._units import milliseconds
+from changeover_shared._words import GiveUp
+
+UNABLE_BACKOFF_MS = 5_000
+"""How long a session that a worker cannot run is not offered again."""
+
+MESSAGE_ENVELOPE = 64 * 1024
+"""What a message's JSON may add to its text: attachments, metadata."""
+
+_LEASES = ("leases", "owners", "stalls", "alerts")
+_SUBMIT_SESSION = (
+    "head",
+    "work",
+    "inbox",
+    "receipts",
+    "settled",
+    "journal",
+    "checkpoint",
+    "transcript",
+    "turns",
+)
+_CONTROL_SESSION = ("head", "work", "inbox", "receipts", "settled", "journal")
+_COMMIT_SESSION = _SUBMIT_SESSION
+_CLAIM_SESSION = ("head", "work", "journal", "checkpoint", "inbox")
+
+Keyed = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One script call in one partition, without what the fleet adds to it."""
+
+    name: str
+    partition: PartitionKeys
+    keys: Keyed
+    args: Mapping[str, Value]
+    each: Sequence[Keyed] = ()
+    lists: Mapping[str, Sequence[Sequence[Value]]] | None = None
+
+
+def _named(partition: PartitionKeys, names: Sequence[str]) -> dict[str, str]:
+    return {name: partition.named(name) for name in names}
+
+
+def _of_session(partition: PartitionKeys, session_id: str, names: Sequence[str]) -> dict[str, str]:
+    return {name: partition.session(session_id, name) for name in names}
+
+
+def _ready(partition: PartitionKeys, route: str) -> dict[str, str]:
+    return {"ready": partition.ready(route), "solo": partition.solo(route)}
+
+
+def _record(event: Event) -> tuple[str, str, str, str, str]:
+    """An event as the scripts' lists take it."""
+    return (
+        event.type,
+        event.submission_id or "",
+        event.turn_id or "",
+        event.step_id or "",
+        event.body(),
+    )
+
+
+def submit(
+    keys: Keys, settings: Settings, asked: Submit, *, route: str, not_after_ms: int
+) -> Request:
+    """Accept one submission; `route` is the session's own if it is known, else the asked one."""
+    partition = keys.of(asked.session_id)
+    id_time = id_time_ms(asked.submission_id)
+    args: dict[str, Value] = {
+        "not_after": not_after_ms,
+        "session": asked.session_id,
+        "id": asked.submission_id,
+        "id_time": "" if id_time is None else id_time,
+        "digest": asked.digest,
+        "class": asked.cls,
+        "policy": asked.policy,
+        "key": asked.key,
+        "target": asked.target,
+        "body": asked.body,
+        "due": asked.due_ms,
+        "quiet": 0,
+        "max_wait": 0,
+        "priority": asked.priority,
+        "may_create": int(asked.may_create),
+        "route": route,
+        "agent": asked.create.agent,
+        "tenant": asked.create.tenant,
+        "context": asked.create.context,
+        "parent": asked.create.parent,
+        "kind": asked.event.type if asked.event else "",
+        "detail": asked.event.body() if asked.event else "",
+        "max_depth": settings.max_inbox,
+        "max_bytes": settings.max_inbox_bytes,
+        "max_size": settings.max_message + MESSAGE_ENVELOPE,
+        "window": milliseconds(settings.dedup_window),
+    }
+    return Request(
+        "submit",
+        partition,
+        _of_session(partition, asked.session_id, _SUBMIT_SESSION)
+        | _named(partition, ("leases", "owners", "alerts", "timers", "vt", "sessions"))
+        | _ready(partition, route),
+        args,
+    )
+
+
+def control(
+    keys: Keys, session_id: str, *, request_id: str, target: str, route: str, not_after_ms: int
+) -> Request:
+    """Cancel a waiting submission."""
+    partition = keys.of(session_id)
+    return Request(
+        "control",
+        partition,
+        _of_session(partition, session_id, _CONTROL_SESSION)
+        | _named(partition, ("leases", "owners", "timers", "vt"))
+        | _ready(partition, route),
+        {
+            "not_after": not_after_ms,
+            "session": session_id,
+            "route": route,
+            "id": request_id,
+            "target": target,
+        },
+    )
+
+
+def peek(
+    partition: PartitionKeys, routes: Sequence[str], *, window: int, max_ttl_ms: int, solo: bool
+) -> Request:
+    """Look at a partition's indexes."""
+    ready = partition.solo if solo else partition.ready
+    return Request(
+        "peek",
+        partition,
+        _named(partition, ("leases", "timers")),
+        {"window": window, "max_ttl": max_ttl_ms},
+        each=[{"ready": ready(route)} for route in routes],
+    )
+
+
+def reap(
+    partition: PartitionKeys, routed: Sequence[tuple[str, str]], *, max_ttl_ms: int
+) -> Request:
+    """Place sessions, each given with its route."""
+    return Request(
+        "reap",
+        partition,
+        _named(partition, (*_LEASES, "timers", "vt")),
+        {"max_ttl": max_ttl_ms},
+        each=[
+            _of_session(partition, session_id, ("head", "work")) | _ready(partition, route)
+            for session_id, route in routed
+        ],
+        lists={"sessions": routed},
+    )
+
+
+def claim(
+    partition: PartitionKeys,
+    route: str,
+    ids: Sequence[str],
+    *,
+    incarnation: str,
+    nonce: str,
+    ttl_ms: int,
+    max_step_ms: int,
+    solo: bool,
+    max_attempts: int,
+    not_after_ms: int,
+) -> Request:
+    """Grant named sessions to one incarnation."""
+    return Request(
+        "claim",
+        partition,
+        _named(partition, (*_LEASES, "timers", "quarantine", "vt")) | _ready(partition, route),
+        {
+            "not_after": not_after_ms,
+            "route": route,
+            "incarnation": incarnation,
+            "nonce": nonce,
+            "ttl": ttl_ms,
+            "max_step": max_step_ms,
+            "is_solo": int(solo),
+            "max_attempts": max_attempts,
+        },
+        each=[_of_session(partition, session_id, _CLAIM_SESSION) for session_id in ids],
+        lists={"sessions": [(session_id,) for session_id in ids]},
+    )
+
+
+def renew(partition: PartitionKeys, leases: Sequence[Lease], *, ttl_ms: int) -> Request:
+    """Extend leases of one partition."""
+    return Request(
+        "renew",
+        partition,
+        _named(partition, _LEASES),
+        {"ttl": ttl_ms},
+        lists={"held": [(lease.session_id, lease.token) for lease in leases]},
+    )
+
+
+def append(
+    keys: Keys, lease: Lease, *, batch_no: int, events: Sequence[Event], cap: int
+) -> Request:
+    """Add events under the lease."""
+    partition = keys.of(lease.session_id)
+    return Request(
+        "append",
+        partition,
+        _of_session(partition, lease.session_id, ("head", "work", "journal"))
+        | _named(partition, ("leases", "owners")),
+        {"session": lease.session_id, "lease": lease.token, "batch": batch_no, "cap": cap},
+        lists={"events": [_record(event) for event in events]},
+    )
+
+
+def commit(keys: Keys, lease: Lease, asked: Commit) -> Request:
+    """Change everything that one step changes."""
+    session_id = lease.session_id
+    partition = keys.of(session_id)
+    before = max(asked.context_epoch - 1, 0)
+    return Request(
+        "commit",
+        partition,
+        _of_session(partition, session_id, _COMMIT_SESSION)
+        | _named(partition, (*_LEASES, "timers", "outbox", "vt"))
+        | _ready(partition, lease.route)
+        | {
+            "context_old": partition.context(session_id, before),
+            "context_new": partition.context(session_id, asked.context_epoch),
+        },
+        {
+            "session": session_id,
+            "lease": lease.token,
+            "commit_id": asked.commit_id,
+            "rev": asked.rev,
+            "turn": asked.turn,
+            "kind": asked.kind,
+            "finish": asked.end,
+            "next": asked.next,
+            "progress": int(asked.progress),
+            "state": asked.checkpoint,
+            "record": asked.turn_record,
+            "prefix": asked.context,
+            "prefix_epoch": asked.context_epoch,
+            "keep_from": asked.keep_from,
+            "route": lease.route,
+            "max_step": asked.max_step_ms,
+            "quantum": int(asked.quantum_left),
+        },
+        lists={
+            "take": [(n,) for n in asked.take],
+            "consume": asked.consume,
+            "opens": [(wait.wait_id, wait.kind, wait.deadline_ms) for wait in asked.waits],
+            "items": [(item,) for item in asked.items],
+            "events": [_record(event) for event in asked.events],
+            "drops": [(seq,) for seq in asked.drop_seqs],
+            "rows": [(row.row_id, row.session_id, row.body) for row in asked.outbox],
+        },
+    )
+
+
+def give_up(keys: Keys, lease: Lease, reason: GiveUp) -> Request:
+    """Give a session up outside a commit."""
+    session_id = lease.session_id
+    partition = keys.of(session_id)
+    return Request(
+        "give_up",
+        partition,
+        _of_session(partition, session_id, ("head", "work"))
+        | _named(partition, (*_LEASES, "timers", "vt"))
+        | _ready(partition, lease.route),
+        {
+            "session": session_id,
+            "lease": lease.token,
+            "reason": reason,
+            "backoff": UNABLE_BACKOFF_MS,
+        },
+    )
+
+
+def evict(partition: PartitionKeys, held: Sequence[tuple[str, str]]) -> Request:
+    """End leases, given as (session, lease string)."""
+    return Request(
+        "evict", partition, _named(partition, ("owners", "leases")), {}, lists={"held": held}
+    )

@@ -1,0 +1,408 @@
+# Written by tools/generate_sync.py from _store.py: change that file instead.
+"""The producer's side of the store: submit, control and read.
+
+A request that may be granted carries a not-after time on Redis's clock. A refusal counts only
+once no earlier attempt of the same request can run any more, so "no" stays no.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from changeover_shared import _decode, _requests
+from changeover_shared._clock import ServerClock
+from changeover_shared._errors import ChangeoverError, StoreUnavailable
+from changeover_shared._events import Event
+from changeover_shared._identifiers import new_submission_id
+from changeover_shared._keys import Keys
+from changeover_shared._records import (
+    CancelAnswer,
+    InboxEntry,
+    NoTurn,
+    Snapshot,
+    SubmissionState,
+    Submit,
+    Submitted,
+)
+from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
+from changeover_shared._settings import Settings
+from changeover_shared._sync_executor import SyncExecutor
+from changeover_shared._sync_fleet import SyncFleet
+from changeover_shared._words import Ending, Status
+
+ROUTES_KEPT = 10_000
+"""How many sessions' routes are remembered, for those that wait elsewhere than asked."""
+ATTEMPT_S = 2.5
+
+Answer = Submitted | NoTurn | ChangeoverError
+
+
+class SyncStore:
+    """What a producer may do. Safe to share; every write may be repeated with the same id."""
+
+    def __init__(self, fleet: SyncFleet, settings: Settings) -> None:
+        self.settings = settings
+        self._fleet = fleet
+        self._routes: dict[str, str] = {}
+
+    @classmethod
+    def open(cls, url: str, settings: Settings) -> SyncStore:
+        """Connect and join the fleet. Raises `SetupError`, `Invalid`, `StoreUnavailable`."""
+        executor = SyncExecutor.connect(url, timeout_s=ATTEMPT_S)
+        try:
+            return cls(SyncFleet.join(executor, settings), settings)
+        except BaseException:
+            executor.close()
+            raise
+
+    @property
+    def keys(self) -> Keys:
+        """The fleet's keys."""
+        return self._fleet.keys
+
+    @property
+    def clock(self) -> ServerClock:
+        """Redis's time, estimated from replies."""
+        return self._fleet.clock
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._fleet.executor.close()
+
+    def submit(self, asked: Submit, *, timeout_s: float = 5.0) -> Submitted | NoTurn:
+        """Accept one submission durably, and ring for it.
+
+        Raises `Busy`, `Closed`, `Deleted`, `UnknownSession`, `IdReused`, `IdExpired`,
+        `NotWaiting`, `AlreadyDecided`, `TooLarge`, and `StoreUnavailable` (outcome unknown).
+        """
+        answer = (self.submit_all([asked], timeout_s=timeout_s))[0]
+        if isinstance(answer, ChangeoverError):
+            raise answer
+        return answer
+
+    def submit_all(self, batch: Sequence[Submit], *, timeout_s: float = 5.0) -> list[Answer]:
+        """Accept several submissions in one pipeline; one answer each, in order.
+
+        Submissions of one session keep their order: each is written after the one before.
+        """
+        attempt = _Attempts(batch, time.monotonic() + timeout_s)
+        while True:
+            self._try(attempt)
+            if not attempt.open:
+                break
+            if attempt.late():
+                attempt.give_up()
+                break
+            time.sleep(attempt.pause())
+        self._ring(attempt)
+        return attempt.answers
+
+    def cancel(
+        self, session_id: str, submission_id: str, *, timeout_s: float = 5.0
+    ) -> CancelAnswer:
+        """Take a waiting submission back. Raises `StoreUnavailable`."""
+        request_id = new_submission_id()
+        route = self._routes.get(session_id) or self._route(session_id)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                reply = self._fleet.call(
+                    _requests.control(
+                        self.keys,
+                        session_id,
+                        request_id=request_id,
+                        target=submission_id,
+                        route=route,
+                        not_after_ms=self._not_after(deadline),
+                    )
+                )
+            except StoreUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.1)
+                continue
+            match reply:
+                case ["CANCELLED"]:
+                    return CancelAnswer("CANCELLED")
+                case ["RUNNING", turn]:
+                    return CancelAnswer("RUNNING", turn.decode())
+                case ["ENDED", ending, turn]:
+                    return CancelAnswer("ENDED", turn.decode(), Ending(ending.decode()))
+                case ["UNKNOWN"]:
+                    return CancelAnswer("UNKNOWN")
+                case ["ROUTE", actual, _]:
+                    route = self._remember(session_id, actual.decode())
+                case ["LATE"]:
+                    raise StoreUnavailable(reason="no answer in time")
+                case _:
+                    raise AssertionError(f"control answered {reply!r}")
+
+    def submissions(self, named: Sequence[tuple[str, str]]) -> list[SubmissionState | None]:
+        """What became of (session, submission) pairs; None for unknown ones."""
+        values = self._fleet.executor.commands(
+            [("HGET", self._key(session, "receipts"), submission) for session, submission in named]
+        )
+        return [
+            _decode.receipt(submission, value)
+            for (_, submission), value in zip(named, values, strict=True)
+        ]
+
+    def snapshot(self, session_id: str) -> Snapshot | None:
+        """A session as it stands; None when it is unknown."""
+        return (self.snapshots([session_id]))[0]
+
+    def snapshots(self, session_ids: Sequence[str]) -> list[Snapshot | None]:
+        """Several sessions, read in one pipeline."""
+        commands: list[tuple[str | int, ...]] = []
+        for session_id in session_ids:
+            partition = self.keys.of(session_id)
+            commands += [
+                ("HGETALL", partition.session(session_id, "head")),
+                ("HGETALL", partition.session(session_id, "work")),
+                ("HGET", partition.named("owners"), session_id),
+                ("ZSCORE", partition.named("leases"), session_id),
+                ("XREVRANGE", partition.session(session_id, "checkpoint"), "+", "-", "COUNT", 1),
+            ]
+        values = self._fleet.executor.commands(commands)
+        return [
+            _snapshot(session_id, values[i * 5 : i * 5 + 5])
+            for i, session_id in enumerate(session_ids)
+        ]
+
+    def journal(self, session_id: str, *, after: int = 0, limit: int = 1000) -> tuple[Event, ...]:
+        """Events with a number above `after`, oldest first."""
+        return _decode.events(
+            self._fleet.executor.command(
+                "XRANGE", self._key(session_id, "journal"), f"({after}-0", "+", "COUNT", limit
+            )
+        )
+
+    def journal_back(self, session_id: str, *, before: int | None, limit: int) -> tuple[Event, ...]:
+        """Events with a number below `before`, newest first."""
+        return _decode.events(self._back(session_id, "journal", before, limit))
+
+    def wait_journal(self, session_id: str, *, after: int, block_ms: int) -> tuple[Event, ...]:
+        """Wait for events above `after`; empty when none came within `block_ms`."""
+        found = self._fleet.executor.blocking(
+            "XREAD",
+            "COUNT",
+            1000,
+            "BLOCK",
+            block_ms,
+            "STREAMS",
+            self._key(session_id, "journal"),
+            f"{after}-0",
+            block_s=block_ms / 1000,
+        )
+        return _decode.events(found[0][1]) if found else ()
+
+    def transcript_back(
+        self, session_id: str, *, before: int | None, limit: int
+    ) -> tuple[TranscriptItem, ...]:
+        """Transcript items below `before`, newest first."""
+        return _decode.transcript(self._back(session_id, "transcript", before, limit))
+
+    def turns_back(
+        self, session_id: str, *, before: int | None, limit: int
+    ) -> tuple[tuple[int, TurnRecord], ...]:
+        """Finished turns with numbers below `before`, newest first."""
+        return _decode.turn_records(self._back(session_id, "turns", before, limit))
+
+    def turn(self, session_id: str, turn_id: str) -> TurnRecord | None:
+        """One finished turn; None while it runs, or when it is not kept any more."""
+        entry = f"{turn_id.removeprefix('t_')}-0"
+        raw = self._fleet.executor.command("XRANGE", self._key(session_id, "turns"), entry, entry)
+        found = _decode.turn_records(raw)
+        return found[0][1] if found else None
+
+    def inbox(self, session_id: str) -> tuple[InboxEntry, ...]:
+        """The bodies of all submissions that have not ended."""
+        return _decode.inbox(
+            self._fleet.executor.command("XRANGE", self._key(session_id, "inbox"), "-", "+")
+        )
+
+    def catalogue(
+        self, *, before: tuple[int, str] | None, limit: int
+    ) -> tuple[tuple[int, str], ...]:
+        """Sessions as (created_ms, id), newest first, below `before`, over all partitions."""
+        top: str | int = "+inf" if before is None else f"({before[0]}"
+        commands: list[tuple[str | int, ...]] = []
+        for partition in self.keys.all:
+            key = partition.named("sessions")
+            commands.append(("ZREVRANGEBYSCORE", key, top, "-inf", "WITHSCORES", "LIMIT", 0, limit))
+            if before is not None:
+                commands.append(("ZRANGEBYSCORE", key, before[0], before[0], "WITHSCORES"))
+        found = {
+            (int(float(score)), session.decode())
+            for flat in self._fleet.executor.commands(commands)
+            for session, score in _decode.pairs(flat)
+        }
+        older = (one for one in found if before is None or one < before)
+        return tuple(sorted(older, reverse=True)[:limit])
+
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """What every registered incarnation last said of itself."""
+        flat = self._fleet.executor.command("HGETALL", self.keys.workers)
+        found = (WorkerInfo.model_validate_json(value) for _, value in _decode.pairs(flat))
+        return tuple(sorted(found, key=lambda worker: worker.incarnation))
+
+    def route_backlog(self, session_id: str, route: str) -> tuple[int | None, int]:
+        """How many sessions of its partition are ready before this one, and in all."""
+        key = self.keys.of(session_id).ready(route)
+        rank, size = self._fleet.executor.commands([("ZRANK", key, session_id), ("ZCARD", key)])
+        return (None if rank is None else int(rank)), int(size)
+
+    def now_ms(self) -> int:
+        """Redis's time; asks once if nothing has been asked before."""
+        if not self.clock.now_ms():
+            seconds, micros = self._fleet.executor.command("TIME")
+            self.clock.saw(int(seconds) * 1000 + int(micros) // 1000)
+        return self.clock.now_ms()
+
+    def _key(self, session_id: str, name: str) -> str:
+        return self.keys.of(session_id).session(session_id, name)
+
+    def _back(self, session_id: str, name: str, before: int | None, limit: int) -> Any:
+        top = "+" if before is None else f"({before}-0"
+        return self._fleet.executor.command(
+            "XREVRANGE", self._key(session_id, name), top, "-", "COUNT", limit
+        )
+
+    def _route(self, session_id: str) -> str:
+        found = self._fleet.executor.command("HGET", self._key(session_id, "head"), "route")
+        return found.decode() if found else ""
+
+    def _not_after(self, deadline: float) -> int:
+        return self.now_ms() + max(1, round((deadline - time.monotonic()) * 1000))
+
+    def _remember(self, session_id: str, route: str) -> str:
+        if len(self._routes) >= ROUTES_KEPT:
+            self._routes.pop(next(iter(self._routes)))
+        self._routes[session_id] = route
+        return route
+
+    def _try(self, attempt: _Attempts) -> None:
+        """Ask once for everything that is still open."""
+        try:
+            not_after = self._not_after(attempt.deadline)
+            requests = [
+                _requests.submit(
+                    self.keys,
+                    self.settings,
+                    attempt.batch[i],
+                    route=self._routes.get(attempt.batch[i].session_id)
+                    or attempt.batch[i].create.route,
+                    not_after_ms=not_after,
+                )
+                for i in attempt.open
+            ]
+            replies = self._fleet.call_all(requests)
+        except StoreUnavailable as error:
+            attempt.lost(error)
+            return
+        for i, reply in zip(tuple(attempt.open), replies, strict=True):
+            if isinstance(reply, list) and reply[0] == "ROUTE":
+                self._remember(attempt.batch[i].session_id, reply[1].decode())
+                attempt.repeat_at_once = True
+            else:
+                attempt.take(i, reply, not_after, self.clock.now_ms())
+
+    def _ring(self, attempt: _Attempts) -> None:
+        """Wake workers. Only a hint: a ring that is lost costs a second, not a session."""
+        rung = {
+            (answer.route, self.keys.of(asked.session_id).partition)
+            for asked, answer in zip(attempt.batch, attempt.answers, strict=True)
+            if isinstance(answer, Submitted) and answer.status is Status.READY and answer.route
+        }
+        if not rung:
+            return
+        now = self.clock.now_ms()
+        try:
+            self._fleet.executor.commands(
+                [
+                    ("ZADD", self.keys.bell(route), "NX", now, partition)
+                    for route, partition in sorted(rung)
+                ]
+            )
+        except StoreUnavailable:
+            return
+
+
+class _Attempts:
+    """One batch over its attempts: what is answered, what is open, what may still run."""
+
+    def __init__(self, batch: Sequence[Submit], deadline: float) -> None:
+        self.batch = batch
+        self.deadline = deadline
+        self.answers: list[Answer] = [_unanswered(one, "no answer in time") for one in batch]
+        self.open = list(range(len(batch)))
+        self.repeat_at_once = False
+        self._unresolved: dict[int, int] = {}
+        self._tries = 0
+
+    def take(self, i: int, reply: list[Any] | Exception, not_after: int, now: int) -> None:
+        """Take the answer of one submission, unless it may still change."""
+        if isinstance(reply, StoreUnavailable):
+            self.answers[i] = _unanswered(self.batch[i], reply.reason)
+            self._unresolved[i] = max(not_after, self._unresolved.get(i, 0))
+            return
+        if isinstance(reply, ChangeoverError):
+            self._close(i, reply)
+            return
+        if isinstance(reply, Exception):
+            raise reply
+        if reply[0] == "LATE":
+            return
+        answer = _decode.submitted(reply, self.batch[i])
+        if isinstance(answer, Submitted) or self._unresolved.get(i, 0) <= now:
+            self._close(i, answer)
+        else:
+            # An earlier copy of it may still be accepted: this "no" does not count yet.
+            self.answers[i] = answer
+
+    def lost(self, error: StoreUnavailable) -> None:
+        """Nothing was sent, or nothing came back, for the whole attempt."""
+        for i in self.open:
+            self.answers[i] = _unanswered(self.batch[i], error.reason)
+
+    def late(self) -> bool:
+        """Whether the time for all attempts is over."""
+        return time.monotonic() >= self.deadline
+
+    def give_up(self) -> None:
+        """Stop asking: what is open keeps the answer that it has."""
+        self.open.clear()
+
+    def pause(self) -> float:
+        """Seconds until the next attempt."""
+        self._tries += 1
+        if self.repeat_at_once:
+            self.repeat_at_once = False
+            return 0.0
+        return float(min(1.0, 0.05 * 2**self._tries)) * random.uniform(0.5, 1.0)
+
+    def _close(self, i: int, answer: Answer) -> None:
+        self.answers[i] = answer
+        self.open.remove(i)
+
+
+def _unanswered(asked: Submit, reason: str) -> StoreUnavailable:
+    return StoreUnavailable(reason=reason, submission_id=asked.submission_id)
+
+
+def _snapshot(session_id: str, values: Sequence[Any]) -> Snapshot | None:
+    head_flat, work_flat, owner, lease_ms, newest = values
+    found = _decode.head(head_flat)
+    if found is None:
+        return None
+    return Snapshot(
+        session_id=session_id,
+        head=found,
+        work=_decode.work(work_flat),
+        owner=owner.decode() if owner else "",
+        lease_ms=int(float(lease_ms)) if lease_ms else 0,
+        checkpoint=_decode.newest_body(newest),
+    )

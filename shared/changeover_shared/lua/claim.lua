@@ -1,0 +1,152 @@
+-- Grant named ready sessions to one incarnation. All or none of a session; each on its own merits.
+--
+-- Takes from `ready` only; an index entry is never a right, `place` decides again. The nonce makes
+-- a repeat find its own grant. What a refused session shows wrongly in an index is repaired.
+--
+-- KEYS     meta         HASH
+--          leases       ZSET
+--          owners       HASH
+--          stalls       HASH
+--          alerts       HASH
+--          timers       ZSET
+--          quarantine   ZSET  session by the time it was quarantined
+--          vt           HASH
+--          ready        ZSET
+--          solo         ZSET
+-- EACH     head         HASH
+--          work         HASH
+--          journal      STREAM
+--          checkpoint   STREAM
+--          inbox        STREAM
+-- ARGS     partitions   int
+--          layout       int
+--          replid       str
+--          not_after    int
+--          route        str
+--          incarnation  str
+--          nonce        str
+--          ttl          int
+--          max_step     int   how long the first step may take
+--          is_solo      0|1   the caller holds nothing else
+--          max_attempts int
+-- LIST     sessions     id
+-- REPLIES  OK           {word ...} per session: GRANTED {fence remaining_ms lapsed head work
+--                       checkpoint inbox}, BUSY {remaining_ms}, USED, NONE, QUARANTINED, SUSPECT
+-- USES     clock fleet session journal place lease
+
+local REPLY_BYTES = 65536
+local REPLY_INPUTS = 16
+
+local refused, epoch = fleet_guard(meta, partitions, layout, replid, not_after)
+if refused then return refused end
+
+local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, timers = timers,
+  vt = vt, ready = ready, solo = solo}
+
+local function judge(s)
+  local status = get(s, 'status')
+  if not s.exists or status == 'deleted' or status == 'closed' or status == 'quarantined' then
+    return 'NONE'
+  end
+  if get(s, 'route') ~= route then return 'NONE' end
+  if s.owner and s.expires > now then
+    local mine = incarnation_of(s.owner) == incarnation and get(s, 'used_nonce') == nonce
+    return mine and 'AGAIN' or 'BUSY'
+  end
+  if get(s, 'used_nonce') == nonce then return 'USED' end
+  if where(s) ~= 'ready' then return 'NONE' end
+  if num(s, 'attempts') >= tonumber(max_attempts) then return 'QUARANTINED' end
+  if num(s, 'attempts') >= SUSPECT and is_solo ~= '1' then return 'SUSPECT' end
+  return 'GRANTED'
+end
+
+local function grant(s)
+  local fence = num(s, 'fence') + 1
+  set(s, 'fence', fence)
+  set(s, 'used_nonce', nonce)
+  set(s, 'batch', 0)
+  set(s, 'batch_seq', 0)
+  set(s, 'parked', '')
+  set(s, 'not_before', '')
+  set(s, 'attempts0', num(s, 'attempts'))
+  set(s, 'attempts', num(s, 'attempts') + 1)
+  s.owner = table.concat({int(fence), incarnation, nonce}, '|')
+  redis.call('HSET', owners, s.id, s.owner)
+  redis.call('HSET', stalls, s.id, int(now + max_step))
+
+  local virtual = math.max(tonumber(redis.call('HGET', vt, 'V:' .. route)) or 0, num(s, 'tag'))
+  redis.call('HSET', vt, 'V:' .. route, int(virtual))
+  local finish = 'F:' .. route .. ':' .. get(s, 'tenant')
+  if (tonumber(redis.call('HGET', vt, finish)) or 0) <= virtual then
+    redis.call('HDEL', vt, finish)
+  end
+
+  s.lapsed = get(s, 'lapsed')
+  if s.lapsed ~= '' and incarnation_of(s.lapsed) ~= incarnation then
+    event(s, epoch, 'worker_changed', '', get(s, 'turn'), '', '{"reason":"'
+      .. get(s, 'lapsed_why') .. '","previous":"' .. incarnation_of(s.lapsed)
+      .. '","current":"' .. incarnation .. '"}')
+  end
+  set(s, 'lapsed', '')
+  set(s, 'lapsed_why', '')
+end
+
+local function quarantine_session(s)
+  set(s, 'status', 'quarantined')
+  set(s, 'quarantine_no', num(s, 'quarantine_no') + 1)
+  redis.call('ZADD', quarantine, int(now), s.id)
+  event(s, epoch, 'session_quarantined', '', get(s, 'turn'), '',
+    '{"attempts":' .. get(s, 'attempts') .. '}')
+end
+
+-- The oldest bodies that fit beside the checkpoint, so that a claim is one round trip.
+local function granted(s)
+  local newest = redis.call('XREVRANGE', s.key.checkpoint, '+', '-', 'COUNT', 1)
+  local body = newest[1] and newest[1][2][2] or ''
+  if #body > REPLY_BYTES then body = '' end
+  local room, count = REPLY_BYTES - #body, 0
+  for _, n in ipairs(positions(s, function() return true end)) do
+    room = room - s.inputs[n].bytes
+    if room < 0 or count == REPLY_INPUTS then break end
+    count = count + 1
+  end
+  local inputs = count > 0 and redis.call('XRANGE', s.key.inbox, '-', '+', 'COUNT', count) or {}
+  local fields = {}
+  for field, value in pairs(s.head) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
+  return {'GRANTED', fence_of(s.owner), int(s.expires - now), s.lapsed or '', fields, s.flat_work,
+    body, inputs}
+end
+
+local found = {}
+for i, asked in ipairs(sessions) do
+  local s = load(asked.id, EACH[i])
+  read_owner(s, at)
+  s.word = judge(s)
+  found[i] = s
+end
+
+local answers = {}
+for i, s in ipairs(found) do
+  if s.word == 'GRANTED' or s.word == 'AGAIN' then
+    if s.word == 'GRANTED' then grant(s) end
+    s.expires = now + ttl
+    redis.call('ZADD', leases, int(s.expires), s.id)
+    place(s, at)
+    answers[i] = granted(s)
+  elseif s.word == 'BUSY' then
+    answers[i] = {'BUSY', int(s.expires - now)}
+  else
+    if s.word == 'QUARANTINED' then quarantine_session(s) end
+    if not s.exists or get(s, 'route') ~= route then
+      redis.call('ZREM', ready, s.id)
+      redis.call('ZREM', solo, s.id)
+    elseif s.word ~= 'USED' and not s.owner then
+      place(s, at)
+    end
+    answers[i] = {s.word}
+  end
+end
+return reply('OK', answers)

@@ -1,0 +1,35 @@
+-- Look at a partition's indexes: what expired, what is due, what is ready. Grants nothing.
+--
+-- KEYS     meta        HASH
+--          leases      ZSET  session by expiry
+--          timers      ZSET  session by due time
+-- EACH     ready       ZSET  one ready set that the caller asks for
+-- ARGS     partitions  int
+--          layout      int
+--          replid      str
+--          window      int   how many ready sessions per set
+--          max_ttl     int   no honest lease ends later than now + max_ttl
+-- REPLIES  OK          {expired} {due} {{count, session ...} per ready set}
+-- USES     clock fleet
+-- FLAGS    no-writes
+
+local OLDEST = 32
+
+local refused = fleet_guard(meta, partitions, layout, replid)
+if refused then return refused end
+
+local function oldest(key, from, to)
+  return redis.call('ZRANGE', key, from, to, 'BYSCORE', 'LIMIT', 0, OLDEST)
+end
+
+local expired = oldest(leases, '-inf', int(now))
+for _, id in ipairs(oldest(leases, '(' .. int(now + max_ttl), '+inf')) do
+  expired[#expired + 1] = id
+end
+local sets = {}
+for _, each in ipairs(EACH) do
+  local found = redis.call('ZRANGE', each.ready, 0, window - 1)
+  table.insert(found, 1, int(redis.call('ZCARD', each.ready)))
+  sets[#sets + 1] = found
+end
+return reply('OK', expired, oldest(timers, '-inf', int(now)), sets)
