@@ -1,1 +1,63 @@
 """What agent authors import."""
+
+from changeover_shared._errors import ToolError
+from changeover_shared._items import (
+    AssistantMessage,
+    Attachment,
+    Item,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from changeover_worker._agent import Agent, TurnContext
+from changeover_worker._app import App
+from changeover_worker._model import (
+    Emit,
+    EmitRefused,
+    Model,
+    ModelDelta,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolSpec,
+    UsageDelta,
+)
+from changeover_worker._models import AnthropicModel, OpenAIModel
+from changeover_worker._tool import Tool, tool
+from changeover_worker._tool_context import ToolContext, ToolStopped
+
+__all__ = [
+    "Agent",
+    "AnthropicModel",
+    "App",
+    "AssistantMessage",
+    "Attachment",
+    "Emit",
+    "EmitRefused",
+    "Item",
+    "Model",
+    "ModelDelta",
+    "ModelError",
+    "ModelRequest",
+    "ModelResponse",
+    "OpenAIModel",
+    "ReasoningDelta",
+    "TextDelta",
+    "Tool",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolContext",
+    "ToolError",
+    "ToolResult",
+    "ToolSpec",
+    "ToolStopped",
+    "TurnContext",
+    "Usage",
+    "UsageDelta",
+    "UserMessage",
+    "tool",
+]

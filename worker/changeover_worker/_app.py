@@ -1,0 +1,192 @@
+"""`App`: what a worker is given, and how it is found."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from operator import attrgetter
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any, Final
+
+import changeover_shared
+from changeover_shared._errors import AppNotFound, Invalid
+from changeover_worker._agent import Agent
+from changeover_worker._model import Model
+from changeover_worker._model_names import resolve_model
+
+_FOREIGN: Final = (
+    *{sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")},
+    *changeover_shared.__path__,
+    str(Path(__file__).parent),
+)
+"""Where files lie that are not the application's own."""
+
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+
+class App:
+    """The agents that a worker runs, the models that they may ask, and what their tools share."""
+
+    def __init__(
+        self,
+        *,
+        agents: Sequence[Agent] = (),
+        models: Mapping[str, Model | str] | None = None,
+        lifespan: Lifespan | None = None,
+    ) -> None:
+        """Check that everything an agent names is there; raises `Invalid`.
+
+        `models` maps names to models or to strings such as `openai:gpt-5-mini`, which are
+        resolved at first use. `lifespan` is entered once per worker process; what it yields is
+        `ctx.resources`.
+        """
+        self._models = _checked_models(models or {})
+        self._agents = _checked_agents(agents, self._models)
+        self._lifespan = _checked_lifespan(lifespan)
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents by name."""
+        return self._agents
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names that `model` knows."""
+        return tuple(self._models)
+
+    def agent(self, name: str) -> Agent:
+        """The agent of that name; raises `Invalid` naming those that there are."""
+        try:
+            return self._agents[name]
+        except KeyError:
+            raise _unknown("agent", name, self._agents) from None
+
+    def model(self, name: str) -> Model:
+        """The model of that name, the same object each time.
+
+        Raises `Invalid` naming those that there are, and `ExtraMissing` when a model string's
+        SDK is not installed.
+        """
+        try:
+            model = self._models[name]
+        except KeyError:
+            raise _unknown("model", name, self._models) from None
+        if isinstance(model, str):
+            model = self._models[name] = resolve_model(model)
+        return model
+
+    def lifespan(self) -> AbstractAsyncContextManager[Any]:
+        """What to hold open while the app runs; yields the resources, None without a lifespan."""
+        return nullcontext() if self._lifespan is None else self._lifespan(self)
+
+
+def load_app(target: str) -> App:
+    """Import the app at `module:attribute`, with the current directory on the path.
+
+    Raises `AppNotFound`, which names the line that failed, whatever the module does.
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise AppNotFound(target=target, reason="it is not of the form module:attribute")
+    module = _import(module_name, target)
+    try:
+        app = attrgetter(attribute)(module)
+    except AttributeError as error:
+        raise AppNotFound(target=target, reason=f"{error}{_apps_in(module)}") from error
+    if not isinstance(app, App):
+        kind = type(app).__name__
+        raise AppNotFound(target=target, reason=f"it is a {kind}, not an App{_apps_in(module)}")
+    return app
+
+
+def _import(name: str, target: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise AppNotFound(target=target, reason=_why(error)) from error
+
+
+def _why(error: BaseException) -> str:
+    """The exception and the line of the application's code that it came from."""
+    kind = type(error).__name__
+    told = f"{kind}: {error.msg if isinstance(error, SyntaxError) else error}"
+    place = _place(error)
+    return f"{told} ({place})" if place else told
+
+
+def _place(error: BaseException) -> str | None:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    lines = [
+        f"{f.filename}:{f.lineno}" for f in extract_tb(error.__traceback__) if _own(f.filename)
+    ]
+    return lines[-1] if lines else None
+
+
+def _own(filename: str) -> bool:
+    """Whether a file is the application's, not Python's, an installed package's or ours."""
+    return not filename.startswith("<") and not any(
+        Path(filename).is_relative_to(path) for path in _FOREIGN
+    )
+
+
+def _apps_in(module: ModuleType) -> str:
+    found = [name for name, value in vars(module).items() if isinstance(value, App)]
+    return f"; {module.__name__} has the app {', '.join(found)}" if found else ""
+
+
+def _checked_models(models: Any) -> dict[str, Model | str]:
+    if not isinstance(models, Mapping):
+        raise _invalid("models", "models map names to models or model strings")
+    for name, model in models.items():
+        if not isinstance(name, str) or not name:
+            raise _invalid("models", f"{name!r:.80} is no name")
+        if not isinstance(model, str | Model):
+            raise _invalid(f"model {name!r}", f"{model!r:.80} is no model and no model string")
+    return dict(models)
+
+
+def _checked_agents(agents: Any, models: Mapping[str, Any]) -> dict[str, Agent]:
+    if not isinstance(agents, Sequence):
+        raise _invalid("agents", "agents are a sequence of agents")
+    checked: dict[str, Agent] = {}
+    for agent in agents:
+        if not isinstance(agent, Agent):
+            raise _invalid("agents", f"{agent!r:.80} is no Agent")
+        if agent.name in checked:
+            raise _invalid("agents", f"two are named {agent.name!r}")
+        if agent.model not in models:
+            raise _unknown("model", agent.model, models, of=f"agent {agent.name!r}: ")
+        checked[agent.name] = agent
+    return checked
+
+
+def _checked_lifespan(lifespan: Lifespan | None) -> Lifespan | None:
+    if lifespan is None:
+        return None
+    if not callable(lifespan):
+        raise _invalid("lifespan", f"{lifespan!r:.80} is no function of the app")
+    if inspect.isasyncgenfunction(lifespan):
+        raise _invalid("lifespan", "yields but is no context manager; add @asynccontextmanager")
+    return lifespan
+
+
+def _unknown(kind: str, name: str, known: Mapping[str, Any], *, of: str = "") -> Invalid:
+    there = ", ".join(known) or "none"
+    return _invalid(kind, f"{of}there is no {kind} {name!r:.80} in this app; there are: {there}")
+
+
+def _invalid(field: str, reason: str) -> Invalid:
+    return Invalid(field=field, reason=reason, unchanged="nothing was started")
