@@ -1,0 +1,57 @@
+# make help lists what there is. Everything runs in .venv, which is made when it is missing.
+
+PYTHON ?= python3
+SECONDS ?= 60
+SEED ?=
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check verify format bench chaos clean
+
+help:  ## Say what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.venv/.base: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "changeover needs Python 3.11 or newer; name one: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@echo "installing changeover into .venv ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all]'
+	@touch $@
+
+.venv/.dev: .venv/.base
+	@echo "installing the development tools into .venv ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@touch $@
+
+demo: .venv/.base  ## Watch a worker be killed in mid-sentence and the session go on
+	@$(BIN)/changeover demo
+
+test: .venv/.dev  ## Run all tests; real servers are started where they are installed
+	@$(BIN)/python -m pytest
+
+check: .venv/.dev verify  ## Format, lint, types, imports, generated files
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+verify: .venv/.dev  ## Fail when a generated file is stale
+	@$(BIN)/python tools/generate_sync.py --check
+	@$(BIN)/python tools/lifecycle.py --check
+
+format: .venv/.dev  ## Format, and write the generated files anew
+	@$(BIN)/python tools/generate_sync.py
+	@$(BIN)/python tools/lifecycle.py
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: .venv/.dev  ## Measure speed and memory on this machine (a few minutes)
+	@$(BIN)/python -m benchmarks
+
+chaos: .venv/.dev  ## Kill and freeze workers for SECONDS (60), seeded by SEED, and check the promises
+	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+clean:  ## Remove the virtual environment, caches and the embedded server's data
+	rm -rf .venv .changeover dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
