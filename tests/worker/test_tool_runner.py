@@ -228,6 +228,60 @@ def test_a_tool_that_ends_the_process_does_not_end_the_worker(
     assert output == [f"{name}: the tool tried to end the worker, which goes on", "alive"]
 
 
+async def _leave() -> None:
+    sys.exit(3)
+
+
+async def _gather() -> None:
+    await asyncio.gather(_leave(), asyncio.sleep(0))
+
+
+async def _group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_leave(), name="leaver")
+
+
+async def _forget() -> None:
+    task = asyncio.create_task(_leave())
+    await asyncio.wait({task})
+    task.result()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("function", [_gather, _group, _forget])
+def test_a_task_of_a_tool_that_ends_the_process_does_not_end_the_worker(
+    function: Callable[[], Any], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def work() -> list[Json]:
+        result = await result_of(tool(name="spread")(function))
+        return [result.output, await asyncio.create_task(asyncio.sleep(0, "alive"))]
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        output = runner.run(work())
+    assert output == ["ToolExit: the tool tried to end the worker, which goes on", "alive"]
+
+
+async def test_tasks_of_a_tool_are_cancelled_and_named_as_ever() -> None:
+    """Also before their first step: a coroutine that is never awaited is a warning."""
+
+    @tool
+    async def spread() -> list[Any]:
+        early = asyncio.create_task(_forget())
+        early.cancel()
+        late = asyncio.create_task(asyncio.Event().wait())
+        await asyncio.sleep(0)
+        late.cancel()
+        await asyncio.wait({early, late})
+        return [early.cancelled(), late.cancelled(), "coro=<_forget()" in repr(early)]
+
+    assert (await result_of(spread)).output == [True, True, True]
+
+
+async def test_an_exception_in_a_group_of_one_is_told_as_itself() -> None:
+    result = await raised(ExceptionGroup("tasks", [ExceptionGroup("tasks", [LookupError("x")])]))
+    assert result.output == "LookupError: x"
+
+
 async def test_sys_exit_after_an_await_does_not_end_the_worker() -> None:
     @tool
     async def leave() -> None:

@@ -18,6 +18,7 @@ from changeover_shared._items import Json, ToolCall, ToolResult
 from changeover_shared._words import Effect
 from changeover_worker._tool import Tool
 from changeover_worker._tool_context import StopSignal, ToolContext, ToolStopped
+from changeover_worker._tool_exits import ToolExit, contain_exits, in_tool
 from changeover_worker._tool_output import as_json, readable
 
 _CLEAN_UP_S: Final = 2.0
@@ -73,6 +74,7 @@ async def _inline(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended |
     In a task of its own, so that a tool that cancels itself, or ignores that it is cancelled,
     harms nobody else.
     """
+    contain_exits(asyncio.get_running_loop())
     task = asyncio.create_task(_capture(tool, call, ctx), name=f"tool-{tool.name}")
     try:
         await asyncio.wait({task}, timeout=tool.timeout.total_seconds())
@@ -86,6 +88,7 @@ async def _inline(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended |
 
 
 async def _capture(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended:
+    in_tool()
     try:
         value = tool.bind(call.arguments, ctx)()
         if inspect.isawaitable(value):
@@ -156,8 +159,10 @@ def _failure(call: ToolCall, text: str, *, unknown: bool = False) -> ToolResult:
 
 def _told(error: BaseException) -> str:
     """What the model reads of an exception: never a traceback."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     kind = type(error).__name__
-    if isinstance(error, SystemExit | KeyboardInterrupt):
+    if isinstance(error, SystemExit | KeyboardInterrupt | ToolExit):
         return f"{kind}: the tool tried to end the worker, which goes on"
     if isinstance(error, asyncio.CancelledError):
         return f"{kind}: the tool was cancelled from within"
