@@ -169,7 +169,9 @@ def async_client(
     """A client that connects at its first command, answers in bytes and never retries.
 
     `socket_timeout` is in seconds and must be longer than any block time; `name` is what
-    CLIENT LIST shows.
+    CLIENT LIST shows. Where the task that waits may be cancelled, give None and use
+    `asyncio.timeout`: up to Python 3.11 redis-py loses a cancellation that comes while it sends
+    under a socket timeout.
     """
     options = connection_options(target, name, max_connections, socket_timeout)
     return redis.asyncio.Redis(**options, retry=AsyncRetry(NoBackoff(), 0))
