@@ -86,7 +86,7 @@ class Draft:
         """The same with `events` written before its own."""
         return replace(self, events=events + self.events) if events else self
 
-    def to_commit(self, *, rev: int, max_step_ms: int, next: Next | None = None) -> Commit:
+    def to_commit(self, *, rev: int, max_step_ms: int, next: Next, quantum_left: bool) -> Commit:
         """Encode it as the commit that follows revision `rev`, under an id of its own."""
         return Commit(
             commit_id=secrets.token_hex(16),
@@ -94,7 +94,7 @@ class Draft:
             turn=self.turn,
             kind=self.kind,
             checkpoint=encode_checkpoint(self.checkpoint),
-            next=next or self.next,
+            next=next,
             take=self.take,
             end=_ENDS[self.end],
             progress=self.progress,
@@ -103,6 +103,7 @@ class Draft:
             drop_seqs=self.drop_seqs,
             turn_record=self.record.model_dump_json() if self.record else "",
             max_step_ms=max_step_ms,
+            quantum_left=quantum_left,
         )
 
 

@@ -99,14 +99,18 @@ class StepRecorder:
             case TextDelta(text=text, phase=phase) if text:
                 await self._admit(text, phase)
 
+    def stop(self) -> None:
+        """Take nothing more from here on, and begin no further write."""
+        self._closed = True
+        self._make_room()
+
     async def close(self) -> Tail:
         """End the step: late pieces are refused, and what is in flight gets its answer.
 
         Returns what was admitted and not written, and where the rest lies. Raises the first
         failure of a write, a `LeaseError` as a rule.
         """
-        self._closed = True
-        self._make_room()
+        self.stop()
         self._seal()
         if self._writing is not None:
             await asyncio.shield(self._writing)
@@ -166,7 +170,7 @@ class StepRecorder:
                 answer = await self._writer.append([self._event(batch) for batch in batches])
             except Exception as why:
                 self._failure = why
-                self._closed = True
+                self.stop()
             else:
                 if not answer.dropped:
                     self._seqs += range(answer.first_seq, answer.first_seq + len(batches))

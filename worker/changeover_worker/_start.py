@@ -32,7 +32,7 @@ def start(
     checkpoint: Checkpoint, taken: Taken, setup: Setup, *, turn_id: str, step_id: str, now_ms: int
 ) -> Draft:
     """Take one input. The session's very first commit says how it is configured."""
-    checkpoint, opening = _settle_model(checkpoint, setup, turn_id)
+    checkpoint, opening = settle_model(checkpoint, setup, turn_id)
     match taken.op:
         case MessageOp() as op:
             draft = _start_message(checkpoint, taken, op, setup, turn_id, step_id, now_ms)
@@ -58,9 +58,10 @@ def refuse(
     return _at_once(checkpoint, n, record, events)
 
 
-def _settle_model(
+def settle_model(
     checkpoint: Checkpoint, setup: Setup, turn_id: str
 ) -> tuple[Checkpoint, tuple[Event, ...]]:
+    """Make sure that the session's model is one of this app's; the first time, choose it."""
     saved = checkpoint.model
     if saved is not None and saved in setup.models:
         return checkpoint, ()

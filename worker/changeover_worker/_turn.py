@@ -5,7 +5,7 @@ Each function is one arrow. It takes the checkpoint before it and what happened,
 
     start               (_start.py)   takes one input; a message opens the first model step
     answered            here          the model's answer: pending calls, or the end of the turn
-    landed              here          one tool result; the last of a group opens the next step
+    landed              here          tool results; the last of a group opens the next step
     recover             (_recovery.py) what a successor does with the turn that it finds
     fail, abort         (_ending.py)  from anywhere, the turn ends and the context stays valid
 """
@@ -76,9 +76,11 @@ def answered(
     return replace(draft, drop_seqs=tail.seqs)
 
 
-def landed(checkpoint: Checkpoint, result: ToolResult, *, onward: Onward, now_ms: int) -> Draft:
-    """One tool call ended. Its result rests in the checkpoint until its whole group has ended."""
-    execution, events = store_results(open_execution(checkpoint), (result,))
+def landed(
+    checkpoint: Checkpoint, results: tuple[ToolResult, ...], *, onward: Onward, now_ms: int
+) -> Draft:
+    """Tool calls ended. Their results rest in the checkpoint until the whole group has ended."""
+    execution, events = store_results(open_execution(checkpoint), results)
     return advance(
         checkpoint,
         execution,

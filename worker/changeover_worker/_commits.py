@@ -1,0 +1,160 @@
+"""From a draft to a commit that is durable, or to the next best one.
+
+A refusal under a standing lease is no error: an interrupt that came first turns a completion into
+an abort, what is too big fails its turn, and what the store knows better is read again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from changeover_shared._checkpoint import Execution
+from changeover_shared._events import Failure, ToolCallEnd
+from changeover_shared._lease_store import LeaseStore
+from changeover_shared._records import CommitRefused, Committed
+from changeover_shared._results import TurnRecord
+from changeover_shared._settings import Settings
+from changeover_shared._words import CommitKind, Ending, Next, Status
+from changeover_worker._agent import Agent
+from changeover_worker._draft import Draft, Tail
+from changeover_worker._ending import abort, fail
+from changeover_worker._execution import open_calls
+from changeover_worker._held import Drain, Held
+from changeover_worker._loaded import Loaded
+from changeover_worker._signals import Moment, reached
+from changeover_worker._writer import Writer
+
+INTERRUPTED: Final = "interrupted"
+QUANTUM: Final = 16
+"""How many turns in a row a session may take while others wait."""
+SLACK_MS: Final = 60_000
+"""What a step may take beyond its own time-outs before its worker counts as hung."""
+
+
+class Stale(Exception):
+    """The store knows better: nothing was written, the lease stands, read again."""
+
+
+class Commits:
+    """Writes a session's drafts in order and keeps `Loaded` in step with them."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        settings: Settings,
+        log: FilteringBoundLogger,
+        *,
+        writer: Writer,
+        held: Held,
+        loaded: Loaded,
+        agent: Agent,
+    ) -> None:
+        self._store = store
+        self._step_ms = round(settings.step_timeout.total_seconds() * 1000)
+        self._log = log
+        self._writer = writer
+        self._held = held
+        self._loaded = loaded
+        self._agent = agent
+        self.written = 0
+        self.turns = 0
+        self.failed_turns = 0
+        self.gone: Status | None = None
+        """What became of the session with the commit that gave the lease up."""
+
+    async def write(self, draft: Draft, tail: Tail | None = None) -> None:
+        """Commit `draft`, or what has to be committed instead; `tail` is its model step's.
+
+        Raises `Stale`, and `LeaseError` when nothing may be written any more.
+        """
+        refused = await self._try(draft)
+        if refused is None:
+            return
+        instead = self._instead(draft, refused, tail or Tail())
+        if instead is None or await self._try(instead) is not None:
+            raise Stale(refused.word)
+
+    def _instead(self, draft: Draft, refused: CommitRefused, tail: Tail) -> Draft | None:
+        before, now_ms = self._loaded.checkpoint, self._store.clock.now_ms()
+        if before.execution is None:
+            return None
+        if refused.word == "CONTROL":
+            return abort(before, INTERRUPTED, now_ms=now_ms, tail=tail)
+        if refused.word == "TOO_BIG" and draft.end is not Ending.FAILED:
+            size, limit = (*refused.detail, "?", "?")[:2]
+            failure = Failure(
+                kind="too_big",
+                message=f"the step came to {size} bytes, one commit takes {limit}; it was dropped",
+            )
+            return fail(before, failure, now_ms=now_ms)
+        return None
+
+    async def _try(self, draft: Draft) -> CommitRefused | None:
+        session_id = self._loaded.session_id
+        commit = draft.to_commit(
+            rev=self._loaded.rev,
+            max_step_ms=self._max_step_ms(draft.checkpoint.execution),
+            next=self._next(draft),
+            quantum_left=self.turns + 1 < QUANTUM,
+        )
+        await reached(Moment.BEFORE_COMMIT, session_id, draft.kind)
+        answer = await self._writer.commit(commit)
+        await reached(Moment.AFTER_COMMIT, session_id, draft.kind)
+        if isinstance(answer, CommitRefused):
+            self._log.debug("write_refused", script="commit", word=answer.word, session=session_id)
+            return answer
+        self._follow(draft, answer)
+        return None
+
+    def _follow(self, draft: Draft, answer: Committed) -> None:
+        self._loaded.follow(draft, answer)
+        self.written += 1
+        if not answer.ctl_kind:
+            self._held.seen_epoch = answer.ctl_epoch
+        self._held.note_control(answer.ctl_epoch)
+        if draft.record is not None:
+            self._count(draft.record)
+        if draft.kind is CommitKind.RECOVER:
+            self._log_unknown_tools(draft)
+        if not answer.held:
+            self.gone = answer.status
+
+    def _next(self, draft: Draft) -> Next:
+        draining = self._held.drain_level is not Drain.NO
+        return Next.RELEASE if draining and draft.next is Next.AUTO else draft.next
+
+    def _max_step_ms(self, execution: Execution | None) -> int:
+        tools = self._agent.toolbox
+        spans = [
+            round(tools[call.name].timeout.total_seconds() * 1000)
+            for call in (open_calls(execution) if execution else ())
+            if call.name in tools
+        ]
+        return max(spans, default=self._step_ms) + SLACK_MS
+
+    def _count(self, record: TurnRecord) -> None:
+        self.turns += 1
+        self.failed_turns += record.ending is Ending.FAILED
+        self._log.info(
+            "turn_ended",
+            session=self._loaded.session_id,
+            turn=record.turn_id,
+            agent=self._loaded.agent,
+            ending=record.ending.value,
+            steps=record.steps,
+            tools=record.tool_calls,
+            tokens=record.usage.total_tokens,
+            ms=record.finished_at_ms - record.started_at_ms,
+        )
+
+    def _log_unknown_tools(self, draft: Draft) -> None:
+        for event in draft.events:
+            if isinstance(event, ToolCallEnd) and event.unknown:
+                self._log.warning(
+                    "tool_unknown",
+                    session=self._loaded.session_id,
+                    call=event.call_id,
+                    tool=event.name,
+                )

@@ -1,0 +1,173 @@
+"""A held session in memory: read when it is granted, moved on by each commit.
+
+While the lease stands nobody else writes checkpoint or transcript, so they are read once and then
+follow the commits. What waits is read again only when a commit's answer says that there is more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+from changeover_shared._checkpoint import Checkpoint, decode_checkpoint
+from changeover_shared._errors import FormatTooNew
+from changeover_shared._items import Item
+from changeover_shared._records import Committed, Grant, Head, InboxEntry, Waiting, Work
+from changeover_shared._results import TranscriptItem
+from changeover_shared._words import CommitKind
+from changeover_worker._draft import Draft
+
+
+class Unreadable(Exception):
+    """What the store holds of the session cannot be read here: newer than this, or damaged."""
+
+
+class SessionReads(Protocol):
+    """The plain reads of a `LeaseStore`."""
+
+    async def read_head(self, session_id: str) -> Head | None: ...
+
+    async def read_work(self, session_id: str) -> Work: ...
+
+    async def read_inbox(self, session_id: str, after_n: int = 0) -> tuple[InboxEntry, ...]: ...
+
+    async def read_checkpoint(self, session_id: str) -> bytes | None: ...
+
+    async def read_transcript(
+        self, session_id: str, from_n: int = 1
+    ) -> tuple[TranscriptItem, ...]: ...
+
+
+class Loaded:
+    """One session's state as of its last commit. One task uses it."""
+
+    __slots__ = (
+        "_bodies",
+        "_known_n",
+        "_store",
+        "_waiting",
+        "agent",
+        "checkpoint",
+        "context",
+        "ctl_epoch",
+        "epoch",
+        "fresh",
+        "interrupted_turn",
+        "items",
+        "rev",
+        "route",
+        "session_id",
+        "tenant",
+        "turns",
+    )
+
+    def __init__(self, store: SessionReads, session_id: str) -> None:
+        self._store = store
+        self.session_id = session_id
+        self.checkpoint = Checkpoint(session_id=session_id)
+        self.items: list[Item] = []
+        """What the model is shown."""
+        self.rev = self.turns = self.epoch = self.ctl_epoch = 0
+        self.route = self.agent = self.tenant = self.interrupted_turn = ""
+        self.context: Mapping[str, str] = {}
+        self.fresh = True
+        """Whether everything that waits is known."""
+        self._waiting = Work((), ())
+        self._bodies: dict[int, InboxEntry] = {}
+        self._known_n = 0
+
+    async def take_over(self, grant: Grant) -> None:
+        """Read what the grant does not carry. Raises `Unreadable`."""
+        body = grant.checkpoint
+        if body is None and grant.head.rev:
+            body = await self._store.read_checkpoint(self.session_id)
+        await self._set(grant.head, grant.work, grant.inbox, body)
+
+    async def read_again(self) -> None:
+        """Read everything, because what was known turned out to be stale. Raises `Unreadable`."""
+        head, work, inbox, body = await asyncio.gather(
+            self._store.read_head(self.session_id),
+            self._store.read_work(self.session_id),
+            self._store.read_inbox(self.session_id),
+            self._store.read_checkpoint(self.session_id),
+        )
+        if head is None:
+            raise Unreadable(f"session {self.session_id!r} has no head any more")
+        await self._set(head, work, inbox, body)
+
+    async def read_arrivals(self) -> None:
+        """Read what waits, if more has come than is known."""
+        if self.fresh:
+            return
+        work, inbox = await asyncio.gather(
+            self._store.read_work(self.session_id),
+            self._store.read_inbox(self.session_id),
+        )
+        self._set_inbox(work, inbox)
+        self._known_n = max([self._known_n, *(input.n for input in work.waiting)])
+        self.fresh = True
+
+    def next_input(self, now_ms: int) -> Waiting | None:
+        """The oldest input that a turn may take now."""
+        return next(iter(self._waiting.open_inputs(now_ms)), None)
+
+    async def body(self, n: int) -> InboxEntry | None:
+        """An input's body; None when it was settled meanwhile."""
+        if n not in self._bodies:
+            inbox = await self._store.read_inbox(self.session_id, n - 1)
+            self._bodies = {entry.n: entry for entry in inbox}
+        return self._bodies.get(n)
+
+    def follow(self, draft: Draft, committed: Committed) -> None:
+        """Move on by a commit that is durable."""
+        self.checkpoint = draft.checkpoint
+        self.items += draft.items
+        self.rev = committed.rev
+        self.turns += draft.kind is CommitKind.START
+        for n in draft.take:
+            self._bodies.pop(n, None)
+        self._waiting = Work(
+            waiting=tuple(w for w in self._waiting.waiting if w.n not in draft.take),
+            waits=self._waiting.waits,
+        )
+        self.fresh = committed.n <= self._known_n
+
+    async def _set(
+        self, head: Head, work: Work, inbox: tuple[InboxEntry, ...], body: bytes | None
+    ) -> None:
+        try:
+            self.checkpoint = self._decode(body)
+            self.items = await self._read_items(head)
+            self.context = _read_context(head.context)
+        except (FormatTooNew, ValueError) as error:
+            raise Unreadable(str(error)) from error
+        self.rev, self.turns, self.epoch = head.rev, head.turns, head.epoch
+        self.route, self.agent, self.tenant = head.route, head.agent, head.tenant
+        self.ctl_epoch = head.ctl_epoch
+        self.interrupted_turn = head.ctl_turn
+        """The turn that a control waited for when the head was read, or ''."""
+        self._set_inbox(work, inbox)
+        self._known_n = head.n
+        self.fresh = True
+
+    def _decode(self, body: bytes | None) -> Checkpoint:
+        if body is None:
+            return Checkpoint(session_id=self.session_id)
+        return decode_checkpoint(body, session_id=self.session_id)
+
+    async def _read_items(self, head: Head) -> list[Item]:
+        first = self.checkpoint.context_from
+        if head.transcript_n < first:
+            return []
+        return [e.item for e in await self._store.read_transcript(self.session_id, first)]
+
+    def _set_inbox(self, work: Work, inbox: tuple[InboxEntry, ...]) -> None:
+        self._waiting = work
+        self._bodies = {entry.n: entry for entry in inbox}
+
+
+def _read_context(text: str) -> Mapping[str, str]:
+    values = json.loads(text or "{}")
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,113 @@
+"""One model step: ask, stream into the journal, and come back with the answer or why there is none.
+
+The model runs in a task of its own. When the session has to stop (an interrupt, a lost lease, an
+urgent drain) that task is cancelled; when the step has ended, for whatever reason, the recorder
+takes nothing more, so late text belongs to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from changeover_shared._errors import ChangeoverError
+from changeover_shared._events import Failure
+from changeover_shared._items import Usage
+from changeover_worker._draft import Tail
+from changeover_worker._held import Held
+from changeover_worker._model import Emit, ModelDelta, ModelError, ModelResponse
+from changeover_worker._recorder import StepRecorder
+from changeover_worker._signals import Moment, reached
+from changeover_worker._stopping import stop
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """How a model step ended: with a response, with a failure, or stopped with neither."""
+
+    response: ModelResponse | None
+    failure: Failure | None
+    tail: Tail
+
+    @property
+    def whole_tail(self) -> Tail:
+        """The tail with the response's own count of tokens, if it has one."""
+        if self.response is None or self.response.usage == Usage():
+            return self.tail
+        return replace(self.tail, usage=self.response.usage)
+
+
+Question = Callable[[Emit], Awaitable[ModelResponse]]
+"""Asks the model, with whatever has to be found out first."""
+
+
+async def ask(
+    question: Question, recorder: StepRecorder, held: Held, *, timeout_s: float
+) -> StepEnd:
+    """Ask until the model has answered, failed, taken too long or was stopped.
+
+    Raises the recorder's first failure, a `LeaseError` as a rule.
+    """
+    task = asyncio.get_running_loop().create_task(_respond(question, recorder, held))
+    held.running((task,))
+    try:
+        await asyncio.wait((task,), timeout=timeout_s)
+        late = not task.done()
+    finally:
+        held.running(())
+        recorder.stop()
+        if not task.done():
+            await stop((task,))
+    tail = await recorder.close()
+    if late:
+        return StepEnd(None, _timed_out(timeout_s), tail)
+    if task.cancelled():
+        return StepEnd(None, None, tail)
+    answer = task.result()
+    if isinstance(answer, ModelResponse):
+        return StepEnd(answer, None, tail)
+    return StepEnd(None, failure_of(answer, "model_crashed"), tail)
+
+
+async def _respond(
+    question: Question, recorder: StepRecorder, held: Held
+) -> ModelResponse | BaseException:
+    """The answer, or what was raised: as a value, since asyncio hands `SystemExit` of a task on
+    to the loop."""
+    pieces = 0
+
+    async def emit(delta: ModelDelta) -> None:
+        nonlocal pieces
+        await recorder.emit(delta)
+        pieces += 1
+        await reached(Moment.DELTA, held.lease.session_id, str(pieces))
+
+    try:
+        response = await question(emit)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return error
+    finally:
+        recorder.stop()
+    if isinstance(response, ModelResponse):
+        return response
+    return TypeError(f"the model returned a {type(response).__name__}, not a ModelResponse")
+
+
+def failure_of(error: BaseException, kind: str) -> Failure:
+    """An exception as data: its own kind if it is one of ours, else `kind`."""
+    if isinstance(error, ModelError):
+        return Failure(kind=error.kind, message=error.message, retryable=error.retryable)
+    if isinstance(error, ChangeoverError):
+        return Failure(kind=error.code, message=str(error))
+    return Failure(kind=kind, message=f"{type(error).__name__}: {error}")
+
+
+def _timed_out(timeout_s: float) -> Failure:
+    return Failure(
+        kind="provider_timeout",
+        message=f"the model did not answer within {timeout_s:g} s; its text was dropped",
+        retryable=True,
+    )

@@ -1,0 +1,54 @@
+"""The tool calls of one model step: run at once, handed over as they land."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any
+
+from changeover_shared._checkpoint import PendingCall
+from changeover_shared._items import ToolResult
+from changeover_worker._ending import UNKNOWN
+from changeover_worker._execution import error_result
+from changeover_worker._held import Held
+from changeover_worker._stopping import stop
+from changeover_worker._tool_context import StopSignal, ToolStopped
+
+RunCall = Callable[[PendingCall, StopSignal], Coroutine[Any, Any, ToolResult]]
+
+
+async def run_group(
+    calls: Sequence[PendingCall], run: RunCall, held: Held
+) -> AsyncGenerator[tuple[ToolResult, ...], None]:
+    """Run `calls` side by side and yield the results that have landed, in call order.
+
+    Ends early when the session has to stop: what had ended by then was yielded, the rest was
+    cancelled and has no result.
+    """
+    signal = StopSignal()
+    loop = asyncio.get_running_loop()
+    tasks = {loop.create_task(run(call, signal)): call for call in calls}
+    held.running(tasks)
+    open_tasks = set(tasks)
+    try:
+        while open_tasks:
+            await asyncio.wait(open_tasks, return_when=asyncio.FIRST_COMPLETED)
+            landed = [task for task in tasks if task in open_tasks and task.done()]
+            open_tasks.difference_update(landed)
+            ends = (_result(task, tasks[task], held) for task in landed)
+            results = tuple(end for end in ends if end is not None)
+            if held.stopped:
+                signal.set("the turn was stopped")
+            if results:
+                yield results
+    finally:
+        signal.set("the turn was stopped")
+        held.running(())
+        await stop(open_tasks)
+
+
+def _result(task: asyncio.Task[ToolResult], call: PendingCall, held: Held) -> ToolResult | None:
+    if not task.cancelled() and not isinstance(task.exception(), ToolStopped):
+        return task.result()
+    # Without a result and not stopped by us, it may have run all the same: never run it twice.
+    return None if held.stopped else error_result(call, UNKNOWN, unknown=True)
