@@ -17,7 +17,7 @@ class Operator(Client):
         """Every registered worker by name; `silent` once it has missed its renewals."""
         store = await self._opened()
         late = self._settings.renew * 2
-        now_ms = store.clock.now_ms()
+        now_ms = await store.now_ms()
         seen = [_judged(worker, now_ms, late) for worker in await store.workers()]
         return tuple(sorted(seen, key=lambda worker: (worker.worker, worker.started_at_ms)))
 
@@ -26,7 +26,7 @@ class Operator(Client):
         snapshot = await self._snapshot(session)
         store = await self._opened()
         backlog = await store.route_backlog(snapshot.session_id, snapshot.head.route)
-        return explain(snapshot, await self.workers(), backlog, store.clock.now_ms())
+        return explain(snapshot, await self.workers(), backlog, await store.now_ms())
 
 
 def _judged(worker: WorkerInfo, now_ms: int, late: timedelta) -> WorkerInfo:

@@ -19,9 +19,9 @@ from changeover_shared._records import Create, Submit
 from changeover_shared._settings import Settings
 
 MAX_ATTACHMENTS = 16
-MAX_ATTACHED_BYTES = 64 * 1024
+MAX_ATTACHED_BYTES = 16 * 1024
 MAX_CONTEXT_BYTES = 16 * 1024
-MAX_METADATA_BYTES = 64 * 1024
+MAX_METADATA_BYTES = 16 * 1024
 MAX_AUTHOR_BYTES = 256
 PRIORITIES = range(-2, 3)
 

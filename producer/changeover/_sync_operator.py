@@ -18,7 +18,7 @@ class SyncOperator(SyncClient):
         """Every registered worker by name; `silent` once it has missed its renewals."""
         store = self._opened()
         late = self._settings.renew * 2
-        now_ms = store.clock.now_ms()
+        now_ms = store.now_ms()
         seen = [_judged(worker, now_ms, late) for worker in store.workers()]
         return tuple(sorted(seen, key=lambda worker: (worker.worker, worker.started_at_ms)))
 
@@ -27,7 +27,7 @@ class SyncOperator(SyncClient):
         snapshot = self._snapshot(session)
         store = self._opened()
         backlog = store.route_backlog(snapshot.session_id, snapshot.head.route)
-        return explain(snapshot, self.workers(), backlog, store.clock.now_ms())
+        return explain(snapshot, self.workers(), backlog, store.now_ms())
 
 
 def _judged(worker: WorkerInfo, now_ms: int, late: timedelta) -> WorkerInfo:

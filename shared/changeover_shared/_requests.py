@@ -17,6 +17,10 @@ from changeover_shared._words import GiveUp
 UNABLE_BACKOFF_MS = 5_000
 """How long a session that a worker cannot run is not offered again."""
 
+JSON_GROWTH = 6
+"""How much longer JSON may write a text: a control character of one byte is six. The text itself is
+measured by the client; this bounds what a script is given."""
+
 MESSAGE_ENVELOPE = 64 * 1024
 """What a message's JSON may add to its text: attachments, metadata."""
 
@@ -105,7 +109,7 @@ def submit(
         "detail": asked.event.body() if asked.event else "",
         "max_depth": settings.max_inbox,
         "max_bytes": settings.max_inbox_bytes,
-        "max_size": settings.max_message + MESSAGE_ENVELOPE,
+        "max_size": settings.max_message * JSON_GROWTH + MESSAGE_ENVELOPE,
         "window": milliseconds(settings.dedup_window),
     }
     return Request(
