@@ -47,9 +47,10 @@ class Fleet:
         replid = await executor.replication_id()
         keys = Keys(settings.prefix, settings.partitions)
         mine = json.dumps({"partitions": settings.partitions, "layout": LAYOUT})
-        _, stored = await executor.commands(
-            [("SET", keys.config, mine, "NX"), ("GET", keys.config)]
+        _, stored, (seconds, micros) = await executor.commands(
+            [("SET", keys.config, mine, "NX"), ("GET", keys.config), ("TIME",)]
         )
+        executor.clock.saw(int(seconds) * 1000 + int(micros) // 1000)
         fleet = json.loads(stored)
         if fleet["layout"] != LAYOUT:
             raise FormatTooNew(what=f"fleet {settings.prefix!r}", found=str(fleet["layout"]))

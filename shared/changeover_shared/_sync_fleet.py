@@ -48,7 +48,10 @@ class SyncFleet:
         replid = executor.replication_id()
         keys = Keys(settings.prefix, settings.partitions)
         mine = json.dumps({"partitions": settings.partitions, "layout": LAYOUT})
-        _, stored = executor.commands([("SET", keys.config, mine, "NX"), ("GET", keys.config)])
+        _, stored, (seconds, micros) = executor.commands(
+            [("SET", keys.config, mine, "NX"), ("GET", keys.config), ("TIME",)]
+        )
+        executor.clock.saw(int(seconds) * 1000 + int(micros) // 1000)
         fleet = json.loads(stored)
         if fleet["layout"] != LAYOUT:
             raise FormatTooNew(what=f"fleet {settings.prefix!r}", found=str(fleet["layout"]))

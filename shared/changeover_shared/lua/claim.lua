@@ -88,7 +88,6 @@ local function grant(s)
       .. '","current":"' .. incarnation .. '"}')
   end
   set(s, 'lapsed', '')
-  set(s, 'lapsed_why', '')
 end
 
 local function quarantine_session(s)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from changeover_shared import _identifiers
+from changeover_shared._errors import LeaseExpired, LeaseGone, LeaseLost
+from changeover_shared._records import Lease, Renewed
+from changeover_shared._results import WorkerInfo
+from changeover_shared._settings import Settings
+from changeover_worker._held import Held
+from changeover_worker._keeper import batches, loss, trust
+from changeover_worker._process import exit_code
+from changeover_worker._silence import Silence
+from changeover_worker._supervisor import backoff, verdict
+from changeover_worker._sweep import live_routes
+from changeover_worker._worker import WorkerEnd
+from changeover_worker._worker_name import default_name
+from changeover_worker.cli import child_command
+
+
+def test_trust_starts_with_the_attempt_and_ends_before_the_lease() -> None:
+    assert trust(100.0, 30_000, 3.0) == 127.0
+
+
+def test_a_lease_that_stands_is_no_loss() -> None:
+    assert loss(Renewed("s", "OK", 30_000), 7) is None
+
+
+def test_each_refusal_of_a_renewal_has_its_own_error() -> None:
+    lost = loss(Renewed("s", "LOST", fence=8), 7)
+    assert isinstance(lost, LeaseLost)
+    assert (lost.fence, lost.current) == (7, 8)
+    assert isinstance(loss(Renewed("s", "GONE"), 7), LeaseGone)
+    assert isinstance(loss(Renewed("s", "EXPIRED"), 7), LeaseExpired)
+
+
+async def test_renewals_go_by_partition_in_calls_of_at_most_two_hundred() -> None:
+    held = [held_in(n % 2, n) for n in range(450)]
+    calls = [(partition, len(group)) for partition, group in batches(held)]
+    assert calls == [(0, 200), (0, 25), (1, 200), (1, 25)]
+    assert {one for _, group in batches(held) for one in group} == set(held)
+
+
+def held_in(partition: int, n: int) -> Held:
+    return Held(Lease(f"s:{n}", 1, "w:1", "n", "q@1"), partition, trusted_until=0.0)
+
+
+def test_a_silence_counts_only_when_it_lasts() -> None:
+    now = 0.0
+    silence = Silence(lambda: now)
+    assert not silence.lasts
+    silence.note(answered=False)
+    now = 2.9
+    silence.note(answered=False)
+    assert not silence.lasts
+    now = 3.0
+    assert silence.lasts
+    silence.note(answered=True)
+    assert not silence.lasts
+
+
+def test_the_sweep_looks_after_the_routes_of_those_alive_and_its_own() -> None:
+    alive = WorkerInfo(worker="a", incarnation="a:1", queues=("x", "y"), renewed_at_ms=90)
+    dead = WorkerInfo(worker="b", incarnation="b:1", queues=("z",), renewed_at_ms=10)
+    assert live_routes([alive, dead], ["y@1"], now_ms=100, silent_ms=30) == ("y@1", "x@1")
+
+
+def test_the_first_death_is_replaced_at_once_and_quick_ones_ever_more_slowly() -> None:
+    assert backoff(0) == 0
+    assert backoff(1) == 0.5
+    assert backoff(2) == 1.0
+    assert backoff(20) == 30.0
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [([0, 0], 0), ([0, 1], 1), ([1, 75], 75), ([75, 78, 0], 78), ([], 0)],
+)
+def test_a_supervisor_says_the_gravest_thing_that_a_child_said(codes: list[int], code: int) -> None:
+    assert verdict(codes) == code
+
+
+@pytest.mark.parametrize(
+    ("forced", "failed", "burst", "code"),
+    [(False, 0, False, 0), (False, 3, False, 0), (False, 3, True, 1), (True, 3, True, 75)],
+)
+def test_the_exit_code_says_how_a_worker_ended(
+    forced: bool, failed: int, burst: bool, code: int
+) -> None:
+    assert exit_code(WorkerEnd(forced=forced, failed_turns=failed), burst=burst) == code
+
+
+def test_a_worker_without_a_name_gets_a_valid_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "höst_{1}" + "x" * 80 + ".example.org")
+    assert _identifiers.worker_name(f"{default_name()}-256").startswith("w")
+
+
+def test_a_child_is_started_with_what_its_supervisor_was_told() -> None:
+    settings = Settings(queues=("a", "b"), concurrency=7, processes=3, build="1.5")
+    assert child_command("bot:app", settings, burst=True)[1:] == [
+        *("-m", "changeover_worker", "bot:app", "--processes", "1", "--concurrency", "7"),
+        *("--queue", "a", "--queue", "b", "--build", "1.5", "--burst"),
+    ]

@@ -1,0 +1,58 @@
+"""Burst: work off what there is, then stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from changeover_shared._lease_store import LeaseStore
+from changeover_shared._settings import Settings
+from changeover_worker._claim_decisions import audible
+from changeover_worker._claims import ClaimLoop
+from changeover_worker._overdue import max_ttl_ms, place_overdue
+from changeover_worker._slots import Slots
+
+LOOK_S = 0.2
+
+
+class Burst:
+    """Rings for everything that waits, and says when nothing is left."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        settings: Settings,
+        routes: Sequence[str],
+        slots: Slots,
+        claims: ClaimLoop,
+    ) -> None:
+        self._store = store
+        self._names = audible(routes, empty=True)
+        self._max_ttl_ms = max_ttl_ms(settings)
+        self._slots = slots
+        self._claims = claims
+
+    async def run(self, finished: Callable[[], None]) -> None:
+        """Call `finished` once nothing is held, ready, due or expired."""
+        while True:
+            idle = self._idle()
+            partitions = range(self._store.keys.partitions)
+            waiting = await asyncio.gather(*(self._visit(p) for p in partitions))
+            if idle and self._idle() and not any(waiting):
+                finished()
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _idle(self) -> bool:
+        return self._slots.empty and not self._claims.busy
+
+    async def _visit(self, partition: int) -> bool:
+        """Ring for what waits in a partition; whether anything does."""
+        peeked = await self._store.peek(
+            partition, self._names, window=1, max_ttl_ms=self._max_ttl_ms
+        )
+        for route, count in zip(self._names, peeked.counts, strict=True):
+            if count:
+                await self._store.ring(route, [partition])
+        await place_overdue(self._store, partition, peeked)
+        return any(peeked.counts) or bool(peeked.expired or peeked.due)

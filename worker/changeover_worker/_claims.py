@@ -1,0 +1,187 @@
+"""The claim loop: free slots -> bell -> look -> claim one batch -> ring for the rest -> work.
+
+It claims only what it has room for and what its routes offer, and nothing once the slots are
+closed. A claim in flight is always resolved: whoever ends the loop closes the slots and awaits it.
+Without a bell or a sweep for three seconds it looks into a random partition each second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from structlog.typing import FilteringBoundLogger
+
+from changeover_shared._errors import StoreUnavailable
+from changeover_shared._identifiers import new_nonce
+from changeover_shared._lease_store import LeaseStore
+from changeover_shared._records import ClaimRefused, Grant
+from changeover_shared._settings import Settings
+from changeover_worker import _claim_decisions as decide
+from changeover_worker._outage import Outage
+from changeover_worker._overdue import max_ttl_ms, place_overdue
+from changeover_worker._silence import Silence
+from changeover_worker._slots import Slots
+
+NOT_AFTER_MS = 5_000
+"""How long a claim may be on its way before Redis refuses to grant it."""
+
+Begin = Callable[[Grant, float, bool], None]
+"""Starts to run a grant: the grant, when it was asked for (monotonic), whether it is a suspect."""
+
+
+class ClaimLoop:
+    """Fills a process's free slots from the routes that it serves."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        settings: Settings,
+        *,
+        incarnation: str,
+        routes: Sequence[str],
+        slots: Slots,
+        gate: Silence,
+        outage: Outage,
+        begin: Begin,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._incarnation = incarnation
+        self._routes = tuple(routes)
+        self._slots = slots
+        self._gate = gate
+        self._outage = outage
+        self._bell = Silence()
+        self._begin = begin
+        self._log = log
+        self._one_at_a_time = asyncio.Lock()
+        self._lossy = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a claim is being made right now."""
+        return self._one_at_a_time.locked()
+
+    async def run(self) -> None:
+        """Claim until the slots are closed; returns when no claim is in flight."""
+        async with asyncio.TaskGroup() as group:
+            roaming = group.create_task(self._roam())
+            await self._follow_bells()
+            async with self._one_at_a_time:
+                roaming.cancel()
+
+    async def _follow_bells(self) -> None:
+        while True:
+            await self._slots.room.wait()
+            if self._slots.closed.is_set():
+                return
+            heard = await self._hear()
+            if heard is not None:
+                await self._take(*heard)
+
+    async def _hear(self) -> tuple[str, int] | None:
+        """Wait for a bell for about five seconds, or until the slots are closed."""
+        seconds = decide.listen_timeout(random.uniform)
+        routes = decide.audible(self._routes, empty=self._slots.empty)
+        bell = asyncio.create_task(self._store.wait_bell(routes, seconds))
+        closed = asyncio.create_task(self._slots.closed.wait())
+        limit = seconds + Silence.LIMIT_S
+        try:
+            await asyncio.wait({bell, closed}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closed.cancel()
+            bell.cancel()
+        await asyncio.wait({bell})
+        if bell.cancelled():
+            self._bell.note(answered=self._slots.closed.is_set())
+            return None
+        return await self._heard(bell)
+
+    async def _heard(self, bell: asyncio.Task[tuple[str, int] | None]) -> tuple[str, int] | None:
+        try:
+            heard = bell.result()
+        except StoreUnavailable as error:
+            self._bell.note(answered=False)
+            self._outage.noticed(error.reason)
+            await asyncio.sleep(random.uniform(0.2, 1.0))
+            return None
+        self._bell.note(answered=True)
+        self._outage.over()
+        return heard
+
+    async def _roam(self) -> None:
+        """Do without the hints while they are silent."""
+        while True:
+            await asyncio.sleep(random.uniform(0.8, 1.2))
+            if self._bell.lasts or self._gate.lasts:
+                partition = random.randrange(self._store.keys.partitions)
+                for route in self._routes:
+                    await self._take(route, partition)
+
+    async def _take(self, route: str, partition: int) -> None:
+        async with self._one_at_a_time:
+            if not self._slots.free or (decide.is_solo(route) and not self._slots.empty):
+                await self._store.ring(route, [partition])
+                return
+            try:
+                await self._look(route, partition)
+            except StoreUnavailable as error:
+                self._log.warning("warning", code="claim_unanswered", text=str(error))
+
+    async def _look(self, route: str, partition: int) -> None:
+        solo = decide.is_solo(route)
+        batch = 1 if solo else decide.batch_size(self._slots.free)
+        peeked = await self._store.peek(
+            partition,
+            [decide.plain(route)],
+            window=decide.window_size(batch),
+            max_ttl_ms=max_ttl_ms(self._settings),
+            solo=solo,
+        )
+        await place_overdue(self._store, partition, peeked)
+        ids = decide.choose(peeked.ready[0], batch, lossy=self._lossy, below=random.randrange)
+        if ids:
+            await self._claim(route, partition, ids, waiting=peeked.counts[0])
+        elif not solo and self._slots.empty and not self._slots.closed.is_set():
+            await self._look(route + decide.SOLO, partition)
+
+    async def _claim(self, route: str, partition: int, ids: Sequence[str], waiting: int) -> None:
+        solo = decide.is_solo(route)
+        asked_at = time.monotonic()
+        answers = await self._store.claim(
+            partition,
+            decide.plain(route),
+            ids,
+            incarnation=self._incarnation,
+            nonce=new_nonce(),
+            ttl_ms=round(self._settings.lease.total_seconds() * 1000),
+            max_step_ms=round(self._settings.step_timeout.total_seconds() * 1000),
+            solo=solo,
+            max_attempts=self._settings.takeover_attempts,
+            not_after_ms=self._store.clock.now_ms() + NOT_AFTER_MS,
+        )
+        grants = [answer for answer in answers if isinstance(answer, Grant)]
+        self._lossy = decide.was_lossy(len(ids), len(grants))
+        if decide.should_ring(waiting, len(ids), len(grants)):
+            await self._store.ring(route, [partition])
+        await self._heed_refusals(route, partition, answers)
+        for grant in grants:
+            self._begin(grant, asked_at, solo)
+
+    async def _heed_refusals(
+        self, route: str, partition: int, answers: Sequence[Grant | ClaimRefused]
+    ) -> None:
+        words = {a.session_id: a.word for a in answers if isinstance(a, ClaimRefused)}
+        for session_id, word in words.items():
+            if word == "QUARANTINED":
+                self._log.error(
+                    "session_quarantined",
+                    session=session_id,
+                    attempts=self._settings.takeover_attempts,
+                )
+        if "SUSPECT" in words.values():
+            await self._store.ring(decide.plain(route) + decide.SOLO, [partition])

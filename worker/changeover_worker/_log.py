@@ -1,0 +1,113 @@
+"""Where log events go and how they read: one line of text for people, JSON for machines.
+
+The names of events and their keys are a contract; `docs/operating.md` lists them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from changeover_shared._settings import Settings
+
+_LEVELS = logging.getLevelNamesMapping()
+_WIDTH = 17
+
+
+def make_log(settings: Settings, stream: TextIO | None = None) -> FilteringBoundLogger:
+    """A log that writes to `stream` (stderr) what the settings ask for. Any thread may use it."""
+    out = sys.stderr if stream is None else stream
+    text = settings.log_format == "text" or (settings.log_format == "auto" and out.isatty())
+    log: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.WriteLogger(out),
+        processors=_for_people() if text else _for_machines(),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            _LEVELS[settings.log_level.upper()],
+        ),
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    )
+    return log.bind()
+
+
+def _for_people() -> list[Processor]:
+    return [
+        structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="at"),
+        structlog.processors.format_exc_info,
+        render_text,
+    ]
+
+
+def _for_machines() -> list[Processor]:
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(default=str),
+    ]
+
+
+def render_text(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    """One event as people read it; a traceback follows on lines of its own."""
+    at, name = event.pop("at", ""), str(event.pop("event", ""))
+    traceback = event.pop("exception", None)
+    line = f"{at} {name:<{_WIDTH}} {_SENTENCES.get(name, _plain)(event)}".rstrip()
+    return f"{line}\n{traceback}" if traceback else line
+
+
+def _plain(fields: Mapping[str, Any]) -> str:
+    return " · ".join(f"{key} {value}" for key, value in fields.items() if value not in ("", None))
+
+
+def _worker_started(f: Mapping[str, Any]) -> str:
+    build = f" build {f['build']}" if f.get("build") else ""
+    queues = ", ".join(f["queues"])
+    rest = _plain({key: f[key] for key in ("lease", "redis") if key in f})
+    tail = f" · {rest}" if rest else ""
+    return f"{f['worker']} boot {f['boot']}{build} · queues {queues} · {f['slots']} slots{tail}"
+
+
+def _session_claimed(f: Mapping[str, Any]) -> str:
+    return f"{f['session']} fence {f['fence']} · waited {f['waited_ms']} ms · inbox {f['inbox']}"
+
+
+def _session_taken(f: Mapping[str, Any]) -> str:
+    turn = f" · {f['turn']} goes on" if f.get("turn") else ""
+    return f"{f['session']} fence {f['fence']} from {f['from']} ({f['reason']}){turn}"
+
+
+def _turn_ended(f: Mapping[str, Any]) -> str:
+    tools = _count(f["tools"], "tool")
+    return (
+        f"{f['session']} {f['ending']} · {_count(f['steps'], 'step')}, {tools}, "
+        f"{f['tokens']} tokens · {f['ms'] / 1000:.1f} s"
+    )
+
+
+def _tool_unknown(f: Mapping[str, Any]) -> str:
+    return f'{f["session"]} {f["tool"]} is "once" and may have run: the model is told so'
+
+
+def _warning(f: Mapping[str, Any]) -> str:
+    rest = _plain({key: value for key, value in f.items() if key not in ("code", "text")})
+    said = f": {f['text']}" if f.get("text") else ""
+    return f"{f['code']}{said}" + (f" · {rest}" if rest else "")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+_SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "worker_started": _worker_started,
+    "session_claimed": _session_claimed,
+    "session_taken": _session_taken,
+    "turn_ended": _turn_ended,
+    "tool_unknown": _tool_unknown,
+    "warning": _warning,
+}

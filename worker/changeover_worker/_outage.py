@@ -1,0 +1,31 @@
+"""When Redis went away and when it came back, said once each."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from structlog.typing import FilteringBoundLogger
+
+
+class Outage:
+    """Hears of Redis from the claim loop, the stores and the keeper, from any thread."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._since: float | None = None
+
+    def noticed(self, kind: str) -> None:
+        """Redis did not answer somebody."""
+        with self._lock:
+            if self._since is None:
+                self._since = time.monotonic()
+                self._log.warning("redis_lost", kind=kind)
+
+    def over(self, *_: object) -> None:
+        """Redis answered somebody."""
+        with self._lock:
+            if self._since is not None:
+                self._log.info("redis_back", s=round(time.monotonic() - self._since, 1))
+                self._since = None

@@ -1,0 +1,94 @@
+"""One worker in this process: its event loop, its signals and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import signal
+import sys
+from typing import Final
+
+import uvloop
+from structlog.typing import FilteringBoundLogger
+
+from changeover_shared._settings import Settings
+from changeover_worker._app import App
+from changeover_worker._worker import Worker, WorkerEnd
+
+DRAINED: Final = 0
+TURN_FAILED: Final = 1
+UNAVAILABLE: Final = 5
+BUG: Final = 70
+FORCED: Final = 75
+MISCONFIGURED: Final = 78
+
+_ORPHANED_S = 1.0
+
+
+def serve(
+    app: App,
+    settings: Settings,
+    url: str,
+    log: FilteringBoundLogger,
+    *,
+    incarnation: str | None = None,
+    burst: bool = False,
+) -> int:
+    """Run a worker until it is drained; the exit code. Takes over the process's signals.
+
+    A worker that was given its incarnation belongs to a supervisor and drains when that dies.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(app, settings, url, log, incarnation, burst))
+
+
+async def _serve(
+    app: App,
+    settings: Settings,
+    url: str,
+    log: FilteringBoundLogger,
+    incarnation: str | None,
+    burst: bool,
+) -> int:
+    worker = Worker(app, settings, url, incarnation=incarnation, burst=burst, log=log)
+    _heed_signals(worker)
+    orphaned = asyncio.create_task(_watch_parent(worker)) if incarnation else None
+    try:
+        return exit_code(await worker.run(), burst=burst)
+    finally:
+        if orphaned is not None:
+            orphaned.cancel()
+
+
+def exit_code(end: WorkerEnd, *, burst: bool) -> int:
+    """What the process says of how its worker ended."""
+    if end.forced:
+        return FORCED
+    return TURN_FAILED if burst and end.failed_turns else DRAINED
+
+
+def _heed_signals(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.drain, signal.Signals(number).name)
+    loop.add_signal_handler(signal.SIGQUIT, worker.force, "SIGQUIT")
+    loop.add_signal_handler(signal.SIGUSR1, worker.pause)
+    loop.add_signal_handler(signal.SIGUSR2, _dump_tasks)
+    # Chained in front, so that the stacks are dumped even while the loop is blocked.
+    faulthandler.register(signal.SIGUSR2, all_threads=True, chain=True)
+
+
+def _dump_tasks() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
+    sys.stderr.flush()
+
+
+async def _watch_parent(worker: Worker) -> None:
+    parent = os.getppid()
+    while True:
+        await asyncio.sleep(_ORPHANED_S)
+        if os.getppid() != parent:
+            worker.drain("the supervisor is gone")
+            return

@@ -1,0 +1,167 @@
+"""The supervisor of `--processes N`: starts N workers, replaces the dead, passes signals on.
+
+It knows the incarnation of each child, so a death is evidence enough: the child's leases are
+ended at once and its sessions go on elsewhere without waiting for a lease to run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from asyncio.subprocess import Process
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from changeover_shared._errors import ChangeoverError
+from changeover_shared._identifiers import new_incarnation, worker_name
+from changeover_shared._lease_store import LeaseStore
+from changeover_shared._settings import Settings
+from changeover_worker._overdue import release_all
+from changeover_worker._process import DRAINED, FORCED, MISCONFIGURED, TURN_FAILED
+
+QUICK_S: Final = 10.0
+"""A child that dies sooner is replaced more slowly each time."""
+SLOWEST_S: Final = 30.0
+FAREWELL_S: Final = 2.0
+
+
+def backoff(quick_deaths: int) -> float:
+    """How long to wait before a child is replaced, in seconds, without its jitter."""
+    return min(SLOWEST_S, 0.25 * 2**quick_deaths) if quick_deaths else 0.0
+
+
+def verdict(codes: Sequence[int]) -> int:
+    """The supervisor's exit code, from those of its children: the gravest one."""
+    for code in (MISCONFIGURED, FORCED, TURN_FAILED):
+        if code in codes:
+            return code
+    return DRAINED
+
+
+class Supervisor:
+    """Keeps a number of worker processes running until it is told to stop."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        settings: Settings,
+        url: str,
+        *,
+        name: str,
+        burst: bool,
+        log: FilteringBoundLogger,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`command` starts one worker; its `--name` and `--incarnation` are added. Raises
+        `Invalid` when a child's name would be too long."""
+        self._command = tuple(command)
+        self._settings = settings
+        self._url = url
+        self._names = [worker_name(f"{name}-{i + 1}") for i in range(settings.processes)]
+        self._incarnation = new_incarnation(name)
+        self._final = {DRAINED, FORCED, TURN_FAILED} if burst else {DRAINED, FORCED}
+        self._log = log
+        self._environment = {**os.environ, **(environment or {})}
+        self._children: dict[str, Process] = {}
+        self._stopping = asyncio.Event()
+        self._codes: list[int] = []
+
+    async def run(self) -> int:
+        """Supervise until every child has ended for good; the exit code.
+
+        Raises `SetupError` or `StoreUnavailable` before a child is started.
+        """
+        store = await LeaseStore.open(self._url, self._settings, name=self._incarnation)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in self._names:
+                    group.create_task(self._keep(name, store), name=name)
+        finally:
+            await store.aclose()
+        return verdict(self._codes)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send a signal to every child; TERM, INT and QUIT also end the supervision."""
+        if number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            self._stopping.set()
+        for child in self._children.values():
+            _send(child, _as_sent(number))
+
+    async def _keep(self, name: str, store: LeaseStore) -> None:
+        """One child and its successors."""
+        quick_deaths = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = await self._live(name, store)
+            if code in self._final or self._stopping.is_set():
+                self._codes.append(_last_word(code))
+                return
+            if code == MISCONFIGURED:
+                self._codes.append(code)
+                self.pass_on(signal.SIGTERM)
+                return
+            quick_deaths = quick_deaths + 1 if time.monotonic() - began < QUICK_S else 0
+            pause = backoff(quick_deaths) * random.uniform(0.8, 1.2)
+            self._log.warning(
+                "warning", code="worker_died", worker=name, exit=code, replaced_s=round(pause, 1)
+            )
+            await self._rest(pause)
+
+    async def _live(self, name: str, store: LeaseStore) -> int:
+        """Start a child, await its end and, unless it drained, evict it; its exit code."""
+        incarnation = new_incarnation(name)
+        # A session of its own, or Ctrl-C would reach it twice: from the terminal and from here.
+        child = await asyncio.create_subprocess_exec(
+            *self._command,
+            *("--name", name, "--incarnation", incarnation),
+            env=self._environment,
+            start_new_session=True,
+        )
+        self._children[name] = child
+        if self._stopping.is_set():
+            _send(child, signal.SIGTERM)
+        try:
+            code = await child.wait()
+        finally:
+            del self._children[name]
+        if code != DRAINED:
+            await self._bury(incarnation, store)
+        return code
+
+    async def _bury(self, incarnation: str, store: LeaseStore) -> None:
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                count = await release_all(store, self._settings, incarnation)
+        except (ChangeoverError, TimeoutError) as error:
+            self._log.warning("warning", code="not_evicted", worker=incarnation, text=str(error))
+        else:
+            self._log.info("evicted", worker=incarnation, sessions=count)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+
+def _send(child: Process, number: signal.Signals) -> None:
+    if child.returncode is None:
+        child.send_signal(number)
+
+
+def _as_sent(number: signal.Signals) -> signal.Signals:
+    return signal.SIGTERM if number is signal.SIGINT else number
+
+
+def _last_word(code: int) -> int:
+    """A child's exit code while stopping: one that our signal met before it listened is drained,
+    and one that died otherwise was stopped by force."""
+    if code == -signal.SIGTERM:
+        return DRAINED
+    return code if code in (DRAINED, TURN_FAILED, FORCED, MISCONFIGURED) else FORCED

@@ -1,0 +1,116 @@
+"""The sweep: what makes a lost ring cost a second, not a session.
+
+One worker at a time leads, for as long as it lives: the gate has a TTL of three seconds and the
+leader renews it each second. The leader visits every partition once a second: it places sessions
+whose lease ran out or whose time has come, whatever their route, and rings what is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Sequence
+
+from changeover_shared._errors import StoreUnavailable
+from changeover_shared._keys import route_of
+from changeover_shared._lease_store import LeaseStore
+from changeover_shared._results import WorkerInfo
+from changeover_shared._settings import Settings
+from changeover_worker._claim_decisions import audible
+from changeover_worker._overdue import max_ttl_ms, place_overdue
+from changeover_worker._silence import Silence
+
+GATE_MS = 3_000
+ROUND_S = 1.0
+REGISTRY_S = 5.0
+FORGET_MS = 3_600_000
+"""A worker that has said nothing for an hour leaves the registry."""
+
+
+def live_routes(
+    workers: Iterable[WorkerInfo], own: Sequence[str], *, now_ms: int, silent_ms: int
+) -> tuple[str, ...]:
+    """The routes that somebody alive serves, the own ones among them."""
+    routes = dict.fromkeys(own)
+    for worker in workers:
+        if now_ms - worker.renewed_at_ms < silent_ms:
+            routes.update(dict.fromkeys(map(route_of, worker.queues)))
+    return tuple(routes)
+
+
+class Sweep:
+    """Leads or waits to lead."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        settings: Settings,
+        *,
+        incarnation: str,
+        routes: Sequence[str],
+        gate: Silence,
+    ) -> None:
+        self._store = store
+        self._incarnation = incarnation
+        self._own = tuple(routes)
+        self._routes = tuple(routes)
+        self._gate = gate
+        self._max_ttl_ms = max_ttl_ms(settings)
+        self._silent_ms = round(settings.renew.total_seconds() * 3000)
+        self._next = 0
+        self._read_registry_at = 0.0
+
+    async def run(self) -> None:
+        """Sweep whenever this worker leads; never returns."""
+        while True:
+            try:
+                if await self._lead():
+                    await self._round()
+                else:
+                    await asyncio.sleep(random.uniform(2.4, 5.0))
+            except StoreUnavailable:
+                self._gate.note(answered=False)
+                await asyncio.sleep(random.uniform(0.2, 1.0))
+
+    async def _lead(self) -> bool:
+        try:
+            async with asyncio.timeout(GATE_MS / 1000):
+                leads = await self._store.lead_sweep(self._incarnation, ttl_ms=GATE_MS)
+        except TimeoutError as error:
+            raise StoreUnavailable(reason="the sweep's gate is silent") from error
+        self._gate.note(answered=True)
+        return leads
+
+    async def _round(self) -> None:
+        """Visit partitions, evenly spread, for one second."""
+        await self._read_registry()
+        partitions = self._store.keys.partitions
+        began = time.monotonic()
+        for visited in range(partitions):
+            await asyncio.sleep(max(0.0, began + visited * ROUND_S / partitions - time.monotonic()))
+            if time.monotonic() - began > ROUND_S:
+                return
+            await self._visit(self._next)
+            self._next = (self._next + 1) % partitions
+        await asyncio.sleep(max(0.0, began + ROUND_S - time.monotonic()))
+
+    async def _visit(self, partition: int) -> None:
+        names = audible(self._routes, empty=True)
+        peeked = await self._store.peek(partition, names, window=1, max_ttl_ms=self._max_ttl_ms)
+        for route, count in zip(names, peeked.counts, strict=True):
+            if count:
+                await self._store.ring(route, [partition])
+        await place_overdue(self._store, partition, peeked)
+
+    async def _read_registry(self) -> None:
+        now = time.monotonic()
+        if self._read_registry_at and now - self._read_registry_at < REGISTRY_S:
+            return
+        self._read_registry_at = now
+        workers = await self._store.registry()
+        now_ms = self._store.clock.now_ms()
+        self._routes = live_routes(workers, self._own, now_ms=now_ms, silent_ms=self._silent_ms)
+        for worker in workers:
+            if now_ms - worker.renewed_at_ms > FORGET_MS:
+                await self._store.unregister(worker.incarnation)

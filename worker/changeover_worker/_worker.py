@@ -1,0 +1,289 @@
+"""A worker: one process, one incarnation, many sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from asyncio import FIRST_COMPLETED
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from changeover_shared._errors import ChangeoverError, Invalid, ServerUnfit
+from changeover_shared._identifiers import new_incarnation, worker_of
+from changeover_shared._keys import route_of
+from changeover_shared._lease_store import LeaseStore
+from changeover_shared._results import WorkerInfo
+from changeover_shared._server_check import fitness
+from changeover_shared._settings import Settings
+from changeover_worker._app import App
+from changeover_worker._burst import Burst
+from changeover_worker._claims import ClaimLoop
+from changeover_worker._keeper import LeaseKeeper
+from changeover_worker._log import make_log
+from changeover_worker._outage import Outage
+from changeover_worker._overdue import release_all
+from changeover_worker._running import Running
+from changeover_worker._session import SessionRunner
+from changeover_worker._silence import Silence
+from changeover_worker._slots import Slots
+from changeover_worker._sweep import Sweep
+from changeover_worker._worker_name import default_name
+
+LAST_S = 5.0
+"""How long a forced hand-off may take before the sessions are left to an eviction."""
+FAREWELL_S = 2.0
+"""How long the last eviction may take; without it the leases run out by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnd:
+    """How a worker stopped."""
+
+    forced: bool
+    """It was told twice: sessions were handed off without waiting for a step boundary."""
+    failed_turns: int
+
+
+class Worker:
+    """Runs an app's sessions until it is drained.
+
+    `run` may be called once. `drain`, `force` and `pause` belong on the loop that runs it.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        url: str,
+        *,
+        incarnation: str | None = None,
+        burst: bool = False,
+        log: FilteringBoundLogger | None = None,
+    ) -> None:
+        """Check what can be checked without Redis; raises `Invalid`."""
+        self._app = app
+        self._settings = settings
+        self._url = url
+        self.incarnation = incarnation or new_incarnation(settings.worker_name or default_name())
+        self._burst = burst
+        self._log = log or make_log(settings)
+        self._queues = settings.queues or tuple(app.agents)
+        if not self._queues:
+            raise Invalid(
+                field="queues",
+                reason="the app has no agents and no queue was named, so there is nothing to serve",
+                unchanged="nothing was started",
+            )
+        self._routes = tuple(map(route_of, self._queues))
+        self._slots = Slots(settings.concurrency)
+        self._gate = Silence()
+        self._outage = Outage(self._log)
+        self._drain_reason = ""
+        self._drain_asked = asyncio.Event()
+        self._forced = asyncio.Event()
+        self._started_at_ms = 0
+        self._fatal: BaseException | None = None
+        self._background: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> WorkerEnd:
+        """Serve until drained; raises `SetupError` or `StoreUnavailable` before it has begun."""
+        async with AsyncExitStack() as stack:
+            store = await LeaseStore.open(self._url, self._settings, name=self.incarnation)
+            stack.push_async_callback(store.aclose)
+            store.on_lost, store.on_back = self._outage.noticed, self._outage.over
+            self._started_at_ms = store.clock.now_ms()
+            self._log_start(await self._checked(store))
+            resources = await stack.enter_async_context(self._app.lifespan())
+            keeper = LeaseKeeper(
+                self._url,
+                self._settings,
+                incarnation=self.incarnation,
+                describe=self._describe,
+                outage=self._outage,
+                log=self._log,
+            )
+            await keeper.start()
+            stack.push_async_callback(self._say_farewell, store)
+            stack.push_async_callback(keeper.stop)
+            running = self._make_running(store, keeper, resources)
+            stack.push_async_callback(self._stop_all, running)
+            self._start_background(store, keeper, running)
+            self._log.info("worker_ready")
+            await self._drain_asked.wait()
+            began = time.monotonic()
+            forced = await self._drain(running)
+        self._log.info("drained", forced=forced, s=round(time.monotonic() - began, 1))
+        if self._fatal is not None:
+            raise self._fatal
+        return WorkerEnd(forced=self._forced.is_set(), failed_turns=running.failed_turns)
+
+    def drain(self, reason: str) -> None:
+        """Hand the sessions off at their next step boundary and stop; said again, at once."""
+        if self._drain_asked.is_set():
+            self._forced.set()
+        else:
+            self._drain_reason = reason
+            self._drain_asked.set()
+
+    def force(self, reason: str) -> None:
+        """Hand the sessions off now and stop."""
+        self.drain(reason)
+        self._forced.set()
+
+    def pause(self) -> None:
+        """Claim nothing more; what is held goes on."""
+        self._slots.close()
+
+    def _make_running(self, store: LeaseStore, keeper: LeaseKeeper, resources: Any) -> Running:
+        runner = SessionRunner(self._app, store, self._settings, self._log, resources=resources)
+        return Running(
+            runner,
+            store,
+            keeper,
+            self._slots,
+            margin_s=self._settings.margin.total_seconds(),
+            log=self._log,
+        )
+
+    def _start_background(self, store: LeaseStore, keeper: LeaseKeeper, running: Running) -> None:
+        claims = ClaimLoop(
+            store,
+            self._settings,
+            incarnation=self.incarnation,
+            routes=self._routes,
+            slots=self._slots,
+            gate=self._gate,
+            outage=self._outage,
+            begin=running.begin,
+            log=self._log,
+        )
+        sweep = Sweep(
+            store,
+            self._settings,
+            incarnation=self.incarnation,
+            routes=self._routes,
+            gate=self._gate,
+        )
+        self._start("claims", claims.run())
+        self._start("sweep", sweep.run())
+        self._start("keeper", _until_ended(keeper))
+        if self._burst:
+            burst = Burst(store, self._settings, self._routes, self._slots, claims)
+            self._start("burst", burst.run(lambda: self.drain("burst")))
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._on_background_end)
+        self._background[name] = task
+
+    def _on_background_end(self, task: asyncio.Task[None]) -> None:
+        """A part that fails takes the worker down, in order: what it holds is handed off."""
+        if task.cancelled() or task.exception() is None:
+            return
+        self._fatal = self._fatal or task.exception()
+        self._log.error(
+            "warning", code="worker_failed", part=task.get_name(), exc_info=task.exception()
+        )
+        if not self._drain_asked.is_set():
+            self.drain(f"{task.get_name()} failed")
+
+    async def _drain(self, running: Running) -> int:
+        """Hand everything off; how many sessions did not reach a step boundary in time."""
+        grace_s = self._settings.drain_grace.total_seconds()
+        self._log.info(
+            "drain_started", reason=self._drain_reason, grace_s=grace_s, sessions=running.count
+        )
+        self._slots.close()
+        running.drain()
+        ended = asyncio.create_task(self._all_ended())
+        forced = asyncio.create_task(self._forced.wait())
+        await asyncio.wait({ended, forced}, timeout=grace_s, return_when=FIRST_COMPLETED)
+        forced.cancel()
+        if ended.done():
+            return 0
+        left = running.count
+        running.drain_now()
+        await asyncio.wait({ended}, timeout=LAST_S)
+        ended.cancel()
+        return left
+
+    async def _stop_all(self, running: Running) -> None:
+        for task in self._background.values():
+            task.cancel()
+        await asyncio.gather(*self._background.values(), return_exceptions=True)
+        await running.cancel()
+
+    async def _all_ended(self) -> None:
+        """Wait until no claim is in flight and nothing is held."""
+        await asyncio.wait({self._background["claims"]})
+        await self._slots.idle.wait()
+
+    async def _say_farewell(self, store: LeaseStore) -> None:
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await release_all(store, self._settings, self.incarnation)
+        except (ChangeoverError, TimeoutError):
+            self._log.warning(
+                "warning",
+                code="not_evicted",
+                text="Redis did not answer; leases that are left run out by themselves",
+            )
+
+    def _describe(self) -> WorkerInfo:
+        return WorkerInfo(
+            worker=worker_of(self.incarnation),
+            incarnation=self.incarnation,
+            build=self._settings.build,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            state="draining" if self._drain_asked.is_set() else "running",
+            queues=self._queues,
+            agents=tuple(self._app.agents),
+            slots=self._settings.concurrency,
+            sessions=self._slots.count,
+            started_at_ms=self._started_at_ms,
+        )
+
+    async def _checked(self, store: LeaseStore) -> str:
+        """Judge the server and say what it is; raises `ServerUnfit`."""
+        info, config = await store.server()
+        if not info:
+            return ""
+        found = fitness(info, config)
+        if found.fatal:
+            raise ServerUnfit(found.fatal)
+        for text in found.warnings:
+            self._log.warning("warning", code="server", text=text)
+        return summary(info, config)
+
+    def _log_start(self, redis: str) -> None:
+        worker, _, boot = self.incarnation.rpartition(":")
+        lease, renew = (s.total_seconds() for s in (self._settings.lease, self._settings.renew))
+        self._log.info(
+            "worker_started",
+            worker=worker,
+            boot=boot,
+            build=self._settings.build,
+            queues=self._queues,
+            slots=self._settings.concurrency,
+            lease=f"{lease:g}s/{renew:g}s",
+            redis=redis,
+        )
+
+
+def summary(info: Mapping[str, str], config: Mapping[str, str]) -> str:
+    """A server in a few words: `8.2.1 aof noeviction`."""
+    version = info.get("valkey_version") or info.get("redis_version", "")
+    aof = "aof" if info.get("aof_enabled") == "1" else "no aof"
+    policy = config.get("maxmemory-policy") or info.get("maxmemory_policy", "")
+    return " ".join(filter(None, (version, aof, policy)))
+
+
+async def _until_ended(keeper: LeaseKeeper) -> None:
+    await asyncio.shield(asyncio.wrap_future(keeper.ended))
