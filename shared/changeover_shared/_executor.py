@@ -8,6 +8,7 @@ that make them safe.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +25,17 @@ from changeover_shared._scripts import Script, Value
 MAX_IN_FLIGHT = 2
 """Pipelines on the wire at once; what comes meanwhile joins the next one."""
 MAX_BATCH = 256
+"""How many commands a pipeline gathers; what was issued together is never split."""
 BLOCKING_CONNECTIONS = 1024
 BLOCKING_SLACK_S = 5.0
 """How much longer than its block time a blocking read may take before it counts as lost."""
 
 Call = tuple[Script, tuple[int, list[Value]]]
 """A script with its key count and its flat arguments."""
+
+Command = tuple[Value, ...]
+Group = list[tuple[Command, "asyncio.Future[Any]"]]
+"""Commands that leave together, each with who waits for its answer."""
 
 
 class Executor:
@@ -45,7 +51,7 @@ class Executor:
         self._client = client
         self._blocking = blocking
         self._reached = reached
-        self._queue: list[tuple[tuple[Value, ...], asyncio.Future[Any]]] = []
+        self._queue: deque[Group] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._scheduled = False
 
@@ -73,9 +79,9 @@ class Executor:
             return await self._issue(args)
 
     async def commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Run several commands in one pipeline; raises the first error among them."""
+        """Run several commands in one pipeline, in order; raises the first error among them."""
         with foreign_errors():
-            return list(await asyncio.gather(*(self._issue(tuple(args)) for args in commands)))
+            return list(await asyncio.gather(*self._issue_all([tuple(args) for args in commands])))
 
     async def blocking(self, *args: Value, block_s: float) -> Any:
         """Run one blocking read on a connection of its own."""
@@ -89,20 +95,17 @@ class Executor:
             return await self._run(script, count_and_args)
 
     async def run_all(self, calls: Sequence[Call]) -> list[list[Any] | Exception]:
-        """Run scripts in one pipeline; each has its own reply or error."""
-        answers = await asyncio.gather(
-            *(self._run(script, args) for script, args in calls), return_exceptions=True
-        )
-        results: list[list[Any] | Exception] = []
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                known = translated(answer)
-                if known is None:
-                    raise answer
-                results.append(known)
-            else:
-                results.append(answer)
-        return results
+        """Run scripts in one pipeline, in order; each has its own reply or error."""
+        replies = await self._evalsha_all(calls)
+        unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
+            with foreign_errors():
+                for script in {calls[i][0].name: calls[i][0] for i in unknown}.values():
+                    await self._load(script)
+            again = await self._evalsha_all([calls[i] for i in unknown])
+            for i, reply in zip(unknown, again, strict=True):
+                replies[i] = reply
+        return [self._reply_or_error(reply) for reply in replies]
 
     async def replication_id(self) -> str:
         """The server's replication id, or `none` where it has no INFO. Also learns whether the
@@ -127,30 +130,58 @@ class Executor:
             await asyncio.to_thread(self._reached.close)
 
     async def _run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
+        call = self._evalsha(script, count_and_args)
+        try:
+            reply = await self._issue(call)
+        except NoScriptError:
+            await self._load(script)
+            reply = await self._issue(call)
+        return self._decoded(reply)
+
+    async def _evalsha_all(self, calls: Sequence[Call]) -> list[Any]:
+        futures = self._issue_all([self._evalsha(*call) for call in calls])
+        return list(await asyncio.gather(*futures, return_exceptions=True))
+
+    async def _load(self, script: Script) -> None:
+        text = script.plain if self.plain_scripts else script.text
+        await self._issue(("SCRIPT", "LOAD", text))
+
+    def _evalsha(self, script: Script, count_and_args: tuple[int, list[Value]]) -> Command:
         count, args = count_and_args
         sha = script.plain_sha if self.plain_scripts else script.sha
-        try:
-            reply = await self._issue(("EVALSHA", sha, count, *args))
-        except NoScriptError:
-            text = script.plain if self.plain_scripts else script.text
-            await self._issue(("SCRIPT", "LOAD", text))
-            reply = await self._issue(("EVALSHA", sha, count, *args))
+        return ("EVALSHA", sha, count, *args)
+
+    def _decoded(self, reply: list[Any]) -> list[Any]:
         self.clock.saw(int(reply.pop()))
         reply[0] = reply[0].decode()
-        return list(reply)
+        return reply
 
-    def _issue(self, args: tuple[Value, ...]) -> asyncio.Future[Any]:
+    def _reply_or_error(self, reply: Any) -> list[Any] | Exception:
+        if not isinstance(reply, BaseException):
+            return self._decoded(reply)
+        known = translated(reply)
+        if known is None:
+            raise reply
+        return known
+
+    def _issue(self, command: Command) -> asyncio.Future[Any]:
+        return self._issue_all((command,))[0]
+
+    def _issue_all(self, commands: Sequence[Command]) -> list[asyncio.Future[Any]]:
+        """Queue commands that leave together, in this order, on one connection."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._queue.append((args, future))
+        group: Group = [(command, loop.create_future()) for command in commands]
+        self._queue.append(group)
         if not self._scheduled and len(self._in_flight) < MAX_IN_FLIGHT:
             self._scheduled = True
             loop.call_soon(self._flush)
-        return future
+        return [future for _, future in group]
 
     def _flush(self) -> None:
         self._scheduled = False
-        batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
+        batch: Group = []
+        while self._queue and len(batch) < MAX_BATCH:
+            batch += self._queue.popleft()
         if batch:
             task = asyncio.get_running_loop().create_task(self._send(batch))
             self._in_flight.add(task)
@@ -161,7 +192,7 @@ class Executor:
         if self._queue and not self._scheduled:
             self._flush()
 
-    async def _send(self, batch: list[tuple[tuple[Value, ...], asyncio.Future[Any]]]) -> None:
+    async def _send(self, batch: Group) -> None:
         try:
             async with self._client.pipeline(transaction=False) as pipe:
                 for args, _ in batch:
