@@ -10,8 +10,9 @@ from changeover_worker._model import Model
 from changeover_worker._models import AnthropicModel, OpenAIModel
 
 _COMPATIBLE: Final = re.compile(
-    r"openai@(?P<url>https?://(?:\[[^\]/\s]+\]|[^:/\s@\[\]]+)(?::\d+)?(?:/[^:\s]*)?):(?P<name>\S+)"
+    r"openai@(?P<url>https?://(?:\[[^\]/\s]+\]|[^:/\s@\[\]]+)(?::\d+)?(?:/[^:\s]*)?):(?P<name>(?![^/@]+@)\S+)"
 )
+_USER: Final = re.compile(r"//[^/\s]*@")
 
 
 def resolve_model(value: Model | str) -> Model:
@@ -33,7 +34,8 @@ def resolve_model(value: Model | str) -> Model:
         return OpenAIModel(name)
     if provider == "anthropic" and name:
         return AnthropicModel(name)
+    shown = _USER.sub("//***@", value)
     raise Invalid(
         field="models",
-        reason=f"{value!r} names no model; write openai:NAME, anthropic:NAME or openai@URL:NAME",
+        reason=f"{shown!r} names no model; write openai:NAME, anthropic:NAME or openai@URL:NAME",
     )

@@ -15,7 +15,7 @@ from changeover_worker._models.provider import (
     PLACEHOLDER,
     checked_address,
     checked_name,
-    http_client,
+    connection,
     load_sdk,
 )
 from changeover_worker._models.stream import Ear
@@ -102,8 +102,6 @@ class AnthropicModel:
             self._client = self._sdk.AsyncAnthropic(
                 api_key=key,
                 base_url=self._address,
-                max_retries=0,
-                timeout=None,
-                http_client=http_client(self._sdk, self._silence),
+                **connection(self._sdk, self._silence),
             )
         return self._client

@@ -26,18 +26,22 @@ def load_sdk(extra: str, *, what: str) -> Any:
         raise ExtraMissing(what=what, extra=extra) from None
 
 
-def http_client(sdk: Any, silence: timedelta) -> Any:
-    """An HTTP client for all sessions of a worker, with `silence` as its read timeout.
+def connection(sdk: Any, silence: timedelta) -> dict[str, Any]:
+    """The arguments of an SDK's client for all sessions of a worker.
 
-    The SDKs' own limit of connections is below the number of sessions that a worker may hold.
+    Retries belong to the worker. `silence` is the read timeout; the SDKs' own limit of
+    connections is below the number of sessions that a worker may hold.
     """
-    import httpx2
+    import httpx2  # comes with either SDK, and not without
 
     seconds = silence.total_seconds()
-    return sdk.DefaultAsyncHttpxClient(
-        timeout=httpx2.Timeout(seconds, connect=min(seconds, _CONNECT_S)),
-        limits=httpx2.Limits(max_connections=_STREAMS, max_keepalive_connections=_KEPT_IDLE),
-    )
+    timeout = httpx2.Timeout(seconds, connect=min(seconds, _CONNECT_S))
+    limits = httpx2.Limits(max_connections=_STREAMS, max_keepalive_connections=_KEPT_IDLE)
+    return {
+        "max_retries": 0,
+        "timeout": timeout,
+        "http_client": sdk.DefaultAsyncHttpxClient(timeout=timeout, limits=limits),
+    }
 
 
 def checked_name(model: str) -> str:
