@@ -1,0 +1,78 @@
+"""The parts of the main job: messages, a provider over HTTP, workers that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from changeover_shared._sync_store import SyncStore
+from tests.support.processes import ROOT, Process, Processes, wait_until
+from tests.support.promises import Sent
+
+COUNT = 1000
+EXAMPLES = ROOT / "examples" / "conversations.jsonl"
+LEASE = {
+    "CHANGEOVER_LEASE": "3s",
+    "CHANGEOVER_RENEW": "1s",
+    "CHANGEOVER_MARGIN": "500ms",
+}
+"""Short, so that a killed worker's sessions go on within seconds."""
+
+
+def load(count: int, *, seed: int) -> list[Sent]:
+    """`count` messages: those of the file that `CONVERSATIONS` names, then the examples, then the
+    examples again in other sessions; sessions are interleaved, each keeps its own order."""
+    found: list[Sent] = []
+    extra = os.environ.get("CONVERSATIONS")
+    for prefix, path in ((("", Path(extra)),) if extra else ()) + (
+        ("", EXAMPLES),
+        ("again:", EXAMPLES),
+    ):
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        found += [Sent(prefix + r["session"], prefix + r["id"], r["text"]) for r in rows]
+    return _interleaved(found[:count], random.Random(seed))
+
+
+def _interleaved(messages: Sequence[Sent], chance: random.Random) -> list[Sent]:
+    queues: dict[str, list[Sent]] = {}
+    for one in messages:
+        queues.setdefault(one.session, []).append(one)
+    order = [session for session, queue in queues.items() for _ in queue]
+    chance.shuffle(order)
+    return [queues[session].pop(0) for session in order]
+
+
+def supplier(running: Processes, port: int) -> str:
+    """Start the echoing provider; its base URL."""
+    server = running.python(
+        "model", "-m", "tests.support.model_server", "--port", str(port), "--pause", "0.01"
+    )
+    wait_until(lambda: "listening on" in server.text, "the model server to listen")
+    return server.text.split("listening on ")[1].split()[0]
+
+
+def start_worker(running: Processes, name: str, model_url: str, tool_log: Path) -> Process:
+    """Start one worker of the test app."""
+    return running.python(
+        name,
+        "-m",
+        "changeover_worker",
+        "tests.support.main_app:app",
+        "--name",
+        name,
+        "--concurrency",
+        "40",
+        MODEL_URL=model_url,
+        TOOL_LOG=str(tool_log),
+        OPENAI_API_KEY="none",
+        **LEASE,
+    )
+
+
+def ended(store: SyncStore, messages: Sequence[Sent]) -> int:
+    """How many of the messages have ended."""
+    states = store.submissions([(one.session, one.id) for one in messages])
+    return sum(state is not None and state.ending is not None for state in states)
