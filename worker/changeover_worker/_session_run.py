@@ -9,16 +9,16 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
-from changeover_shared._checkpoint import Execution, PendingCall
+from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure
-from changeover_shared._items import ToolCall, ToolResult
 from changeover_shared._keys import queue_of
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._ops import InterruptOp, decode_op
 from changeover_shared._records import InboxEntry
 from changeover_shared._settings import Settings
-from changeover_shared._words import Effect, GiveUp, Status
-from changeover_worker._agent import Agent, TurnContext
+from changeover_shared._words import GiveUp, Status
+from changeover_worker._agent import Agent
+from changeover_worker._agent_calls import AgentCalls
 from changeover_worker._app import App
 from changeover_worker._commits import INTERRUPTED, Commits, Stale
 from changeover_worker._draft import Draft, Onward, Setup, Taken, new_step_id
@@ -26,15 +26,13 @@ from changeover_worker._ending import abort, fail
 from changeover_worker._execution import open_calls, stamp
 from changeover_worker._held import Drain, Held
 from changeover_worker._loaded import Loaded
-from changeover_worker._model import Emit, ModelError, ModelRequest, ModelResponse
+from changeover_worker._model import ModelResponse
 from changeover_worker._model_step import StepEnd, ask
 from changeover_worker._recorder import StepRecorder
 from changeover_worker._recovery import recover
 from changeover_worker._signals import Moment, reached
 from changeover_worker._start import refuse, settle_model, start
-from changeover_worker._tool_context import StopSignal, ToolContext
 from changeover_worker._tool_group import run_group
-from changeover_worker._tool_runner import run_tool
 from changeover_worker._turn import answered, landed
 from changeover_worker._writer import Writer
 
@@ -59,15 +57,13 @@ class SessionRun:
         loaded: Loaded,
         writer: Writer,
     ) -> None:
-        self._app = app
         self._store = store
         self._settings = settings
-        self._log = log
         self._agent = agent
-        self._resources = resources
         self._held = held
         self._loaded = loaded
         self._writer = writer
+        self._calls = AgentCalls(app, agent, log, held=held, loaded=loaded, resources=resources)
         self._commits = Commits(
             store, settings, log, writer=writer, held=held, loaded=loaded, agent=agent
         )
@@ -201,7 +197,7 @@ class SessionRun:
         step_id = execution.step.step_id if execution.step else None
         await reached(Moment.STEP_STARTED, self._loaded.session_id, str(step_id))
         end = await ask(
-            partial(self._question, execution, str(step_id)),
+            partial(self._calls.question, execution, str(step_id)),
             StepRecorder(self._writer, stamp(execution, step_id)),
             self._held,
             timeout_s=self._settings.step_timeout.total_seconds(),
@@ -234,44 +230,16 @@ class SessionRun:
             self._loaded.checkpoint,
             response,
             end.tail,
-            effect_of=self._effect_of,
+            effect_of=self._calls.effect_of,
             onward=self._onward(execution.turn_id, execution.next_step + 1, self._model),
             now_ms=self._now_ms(),
         )
         await self._commits.write(draft, end.whole_tail)
         await reached(Moment.ASSISTANT_COMMITTED, self._loaded.session_id)
 
-    async def _question(self, execution: Execution, step_id: str, emit: Emit) -> ModelResponse:
-        model = self._app.model(self._model)
-        instructions = await self._instructions(execution)
-        request = ModelRequest(
-            instructions=instructions,
-            items=tuple(self._loaded.items),
-            tools=self._agent.specs,
-            session_id=self._loaded.session_id,
-            turn_id=execution.turn_id,
-            step_id=step_id,
-        )
-        return await model.respond(request, emit)
-
-    async def _instructions(self, execution: Execution) -> str:
-        turn: TurnContext[Any] = TurnContext(
-            session_id=self._loaded.session_id,
-            tenant=self._loaded.tenant,
-            turn_id=execution.turn_id,
-            context=self._loaded.context,
-            metadata=self._loaded.checkpoint.metadata,
-            resources=self._resources,
-        )
-        try:
-            return await self._agent.instruct(turn)
-        except Exception as error:
-            said = f"the instructions of agent {self._agent.name!r} failed: {error}"
-            raise ModelError(kind="instructions", message=said, retryable=False) from error
-
     async def _call(self, execution: Execution) -> None:
         """Run the open calls; each result is committed as it lands."""
-        run = partial(self._run_call, execution)
+        run = partial(self._calls.run_tool, execution)
         async with aclosing(run_group(open_calls(execution), run, self._held)) as group:
             async for results in group:
                 self._stop_if_lost()
@@ -282,27 +250,6 @@ class SessionRun:
                     now_ms=self._now_ms(),
                 )
                 await self._write(draft)
-
-    async def _run_call(
-        self, execution: Execution, call: PendingCall, signal: StopSignal
-    ) -> ToolResult:
-        context: ToolContext[Any] = ToolContext(
-            session_id=self._loaded.session_id,
-            tenant=self._loaded.tenant,
-            turn_id=execution.turn_id,
-            call_id=call.call_id,
-            fence=self._held.lease.fence,
-            epoch=self._loaded.epoch,
-            attempt=execution.takeovers + 1,
-            resources=self._resources,
-            context=self._loaded.context,
-            stop=signal,
-        )
-        asked = ToolCall(call_id=call.call_id, name=call.name, arguments=call.arguments)
-        await reached(Moment.TOOL_STARTED, self._loaded.session_id, call.call_id)
-        result = await run_tool(self._agent.toolbox, asked, context, log=self._log)
-        await reached(Moment.TOOL_DONE, self._loaded.session_id, call.call_id)
-        return result
 
     async def _write(self, draft: Draft) -> None:
         await self._commits.write(draft)
@@ -320,10 +267,6 @@ class SessionRun:
             model=model,
             max_steps=self._settings.max_steps,
         )
-
-    def _effect_of(self, tool: str) -> Effect:
-        known = self._agent.toolbox.get(tool)
-        return Effect.PURE if known is None else known.effect
 
     def _stop_if_lost(self) -> None:
         if self._held.lost is not None:

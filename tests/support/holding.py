@@ -1,0 +1,161 @@
+"""Sessions on a fresh fakeredis, held and run the way a worker does it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import fakeredis
+from structlog.testing import CapturingLogger
+from structlog.typing import FilteringBoundLogger
+
+from changeover_shared._events import Event, Message
+from changeover_shared._keys import route_of
+from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
+from changeover_shared._records import Create, Grant, NoTurn, Submit, Submitted
+from changeover_shared._results import TranscriptItem, TurnRecord
+from changeover_shared._settings import Settings
+from changeover_shared._words import Ending
+from changeover_worker._app import App
+from changeover_worker._held import Held
+from changeover_worker._session import RunEnd, SessionRunner
+from tests.support.fleet import Stores, fake_executor, small_settings, stores_on
+
+ROUTE = route_of("bot")
+
+
+@dataclass
+class Bench:
+    """One session `s` on a store of its own."""
+
+    stores: Stores
+    settings: Settings
+    session: str = "s"
+    log: Any = field(default_factory=CapturingLogger)
+
+    async def submit(self, asked: str | Op, id: str = "m1", *, turn: str = "") -> Submitted:
+        """Send a message or another op to the session."""
+        op = MessageOp(text=asked) if isinstance(asked, str) else asked
+        event = Message(text=op.text, author=op.author) if isinstance(op, MessageOp) else None
+        answer = await self.stores.producer.submit(
+            Submit(
+                session_id=self.session,
+                submission_id=id,
+                digest=digest(op),
+                cls=class_of(op).value,
+                body=encode_op(op),
+                create=Create(route=ROUTE, agent="bot"),
+                target=turn,
+                event=event,
+            )
+        )
+        assert not isinstance(answer, NoTurn), answer
+        return answer
+
+    async def claim(self, incarnation: str = "w:00000001") -> Grant:
+        """Take the session; it must be ready."""
+        (grant,) = await self.stores.worker.claim(
+            self.partition,
+            ROUTE,
+            [self.session],
+            incarnation=incarnation,
+            nonce=secrets.token_hex(16),
+            ttl_ms=30_000,
+            max_step_ms=600_000,
+            not_after_ms=self.stores.worker.clock.now_ms() + 5_000,
+        )
+        assert isinstance(grant, Grant), grant
+        return grant
+
+    @property
+    def partition(self) -> int:
+        """Where the session lives."""
+        return self.stores.worker.keys.of(self.session).partition
+
+    def hold(self, grant: Grant) -> Held:
+        """What the keeper and the runner share of a grant."""
+        return Held(grant.lease, self.partition, trusted_until=time.monotonic() + 30)
+
+    def runner(self, app: App) -> SessionRunner:
+        """A worker process's runner."""
+        log: FilteringBoundLogger = self.log
+        return SessionRunner(app, self.stores.worker, self.settings, log)
+
+    async def run(self, app: App, incarnation: str = "w:00000001") -> RunEnd:
+        """Claim the session and run it until it is not held any more."""
+        grant = await self.claim(incarnation)
+        return await self.runner(app).run(grant, self.hold(grant))
+
+    async def begin(
+        self, app: App, incarnation: str = "w:00000001"
+    ) -> tuple[asyncio.Task[RunEnd], Held]:
+        """Claim the session and start to run it."""
+        grant = await self.claim(incarnation)
+        held = self.hold(grant)
+        return asyncio.create_task(self.runner(app).run(grant, held)), held
+
+    async def die(self, run: asyncio.Task[RunEnd], held: Held) -> None:
+        """End a worker without a trace: its lease is evicted and the session is ready again."""
+        run.cancel()
+        await asyncio.wait({run})
+        await self.stores.worker.evict(held.lease.incarnation)
+        await self.stores.worker.reap(self.partition, [self.session])
+
+    async def events(self) -> tuple[Event, ...]:
+        """The whole journal."""
+        return await self.stores.producer.journal(self.session)
+
+    async def types(self) -> list[str]:
+        """The journal's types, in order."""
+        return [event.type for event in await self.events()]
+
+    async def transcript(self) -> list[TranscriptItem]:
+        """The whole transcript, oldest first."""
+        found = await self.stores.producer.transcript_back(self.session, before=None, limit=1000)
+        return sorted(found, key=lambda entry: entry.n)
+
+    async def turns(self) -> list[TurnRecord]:
+        """The turn records, oldest first."""
+        found = await self.stores.producer.turns_back(self.session, before=None, limit=1000)
+        return [record for _, record in reversed(found)]
+
+    async def ending(self, id: str = "m1") -> Ending | None:
+        """How a submission ended, as its receipt says."""
+        (state,) = await self.stores.producer.submissions([(self.session, id)])
+        assert state is not None
+        return state.ending
+
+
+@asynccontextmanager
+async def bench(**settings: Any) -> AsyncIterator[Bench]:
+    """A fresh store with one session's worth of helpers."""
+    chosen = small_settings(**settings)
+    async with stores_on(fake_executor(fakeredis.FakeServer()), chosen) as stores:
+        yield Bench(stores, chosen)
+
+
+async def until(predicate: Callable[[], bool], description: str) -> None:
+    """Let the loop run until something is so; fails after ten seconds, naming it."""
+
+    async def so() -> bool:
+        return predicate()
+
+    await until_so(so, description)
+
+
+async def until_so(predicate: Callable[[], Awaitable[bool]], description: str) -> None:
+    """The same for what has to be looked up."""
+    deadline = time.monotonic() + 10
+    while not await predicate():
+        assert time.monotonic() < deadline, f"never: {description}"
+        await asyncio.sleep(0)
+
+
+def texts(events: Sequence[Event], kind: str) -> list[str]:
+    """The texts of one type of event."""
+    return [getattr(event, "text", "") for event in events if event.type == kind]
