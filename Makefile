@@ -40,10 +40,12 @@ check: .venv/.dev verify  ## Format, lint, types, imports, generated files
 verify: .venv/.dev  ## Fail when a generated file is stale
 	@$(BIN)/python tools/generate_sync.py --check
 	@$(BIN)/python tools/lifecycle.py --check
+	@$(BIN)/python tools/reference.py --check
 
 format: .venv/.dev  ## Format, and write the generated files anew
 	@$(BIN)/python tools/generate_sync.py
 	@$(BIN)/python tools/lifecycle.py
+	@$(BIN)/python tools/reference.py
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
