@@ -48,8 +48,13 @@ def _for_machines() -> list[Processor]:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
         structlog.processors.format_exc_info,
+        _heading_first,
         structlog.processors.JSONRenderer(default=str),
     ]
+
+
+def _heading_first(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    return {key: event.pop(key) for key in ("at", "level", "event")} | event
 
 
 def render_text(logger: WrappedLogger, method: str, event: EventDict) -> str:

@@ -73,6 +73,15 @@ class Sweep:
                 self._gate.note(answered=False)
                 await asyncio.sleep(random.uniform(0.2, 1.0))
 
+    async def resign(self) -> None:
+        """Let somebody else lead at once. Raises `StoreUnavailable`.
+
+        Not atomic: at worst it ends a lead that has just begun, whose holder renews it.
+        """
+        key = self._store.keys.sweep
+        if await self._store.executor.command("GET", key) == self._incarnation.encode():
+            await self._store.executor.command("DEL", key)
+
     async def _lead(self) -> bool:
         try:
             async with asyncio.timeout(GATE_MS / 1000):

@@ -109,11 +109,18 @@ class Worker:
                 log=self._log,
             )
             await keeper.start()
-            stack.push_async_callback(self._say_farewell, store)
+            sweep = Sweep(
+                store,
+                self._settings,
+                incarnation=self.incarnation,
+                routes=self._routes,
+                gate=self._gate,
+            )
+            stack.push_async_callback(self._say_farewell, store, sweep)
             stack.push_async_callback(keeper.stop)
             running = self._make_running(store, keeper, resources)
             stack.push_async_callback(self._stop_all, running)
-            self._start_background(store, keeper, running)
+            self._start_background(store, keeper, sweep, running)
             self._log.info("worker_ready")
             await self._drain_asked.wait()
             began = time.monotonic()
@@ -138,6 +145,7 @@ class Worker:
 
     def pause(self) -> None:
         """Claim nothing more; what is held goes on."""
+        self._log.info("paused", sessions=self._slots.count)
         self._slots.close()
 
     def _make_running(self, store: LeaseStore, keeper: LeaseKeeper, resources: Any) -> Running:
@@ -151,7 +159,9 @@ class Worker:
             log=self._log,
         )
 
-    def _start_background(self, store: LeaseStore, keeper: LeaseKeeper, running: Running) -> None:
+    def _start_background(
+        self, store: LeaseStore, keeper: LeaseKeeper, sweep: Sweep, running: Running
+    ) -> None:
         claims = ClaimLoop(
             store,
             self._settings,
@@ -162,13 +172,6 @@ class Worker:
             outage=self._outage,
             begin=running.begin,
             log=self._log,
-        )
-        sweep = Sweep(
-            store,
-            self._settings,
-            incarnation=self.incarnation,
-            routes=self._routes,
-            gate=self._gate,
         )
         self._start("claims", claims.run())
         self._start("sweep", sweep.run())
@@ -224,9 +227,10 @@ class Worker:
         await asyncio.wait({self._background["claims"]})
         await self._slots.idle.wait()
 
-    async def _say_farewell(self, store: LeaseStore) -> None:
+    async def _say_farewell(self, store: LeaseStore, sweep: Sweep) -> None:
         try:
             async with asyncio.timeout(FAREWELL_S):
+                await sweep.resign()
                 await release_all(store, self._settings, self.incarnation)
         except (ChangeoverError, TimeoutError):
             self._log.warning(
