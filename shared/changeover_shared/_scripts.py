@@ -75,16 +75,10 @@ class Script:
     """What a server is given: the flags line, the bindings, the includes, the body."""
     plain: str
     """The same without the flags line, for fakeredis, which refuses it."""
-
-    @property
-    def sha(self) -> str:
-        """What EVALSHA calls it by."""
-        return _sha(self.text)
-
-    @property
-    def plain_sha(self) -> str:
-        """The SHA of the text without flags."""
-        return _sha(self.plain)
+    sha: str
+    """What EVALSHA calls it by."""
+    plain_sha: str
+    """The SHA of the text without flags."""
 
     def arguments(
         self,
@@ -215,4 +209,6 @@ def script(name: str) -> Script:
         body=body,
         text=flags + plain,
         plain=plain,
+        sha=_sha(flags + plain),
+        plain_sha=_sha(plain),
     )
