@@ -90,16 +90,20 @@ def refused_of(session_id: str, submission_id: str, error: ChangeoverError) -> R
 
 def interrupted_of(submit: Submit, found: Submitted | NoTurn) -> Interrupted:
     """What an interrupt came to."""
+    turn = found.turn
     if isinstance(found, NoTurn):
-        answer = "stale_turn" if submit.target and found.turn else "no_turn"
+        answer = "stale_turn" if submit.target and turn else "no_turn"
     else:
         answer = _ANSWERS[found.word]
+        if found.ending is not None:
+            # The turn that it stopped is over; the one that runs now is not its own.
+            turn = ""
     return Interrupted.model_validate(
         {
             "session_id": submit.session_id,
             "submission_id": submit.submission_id,
             "answer": answer,
-            "turn_id": found.turn or None,
+            "turn_id": turn or None,
         }
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -116,7 +116,7 @@ class Client:
 
     def submit_many(
         self, items: AsyncItems, *, in_flight: int = 1000
-    ) -> AsyncIterator[Receipt | Refused]:
+    ) -> AsyncGenerator[Receipt | Refused]:
         """Submit any number of messages; answers in their order, one each.
 
         A refused one is answered as `Refused` and stops no other. Repeating the whole with the
@@ -147,14 +147,14 @@ class Client:
 
     def stream(
         self, session: str, message: str | Message, **options: Unpack[Options]
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event]:
         """Submit, then follow until that submission has ended."""
         submit = message_submit(submission(session, message, options), self._settings)
         return self._stream(submit)
 
     def follow(
         self, session: str, *, after: After = "now", until: str | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event]:
         """Follow a session's journal after an event's number, each event once and in order.
 
         Reconnects by itself at the last number. What retention has taken is told as a `Gap`.
@@ -184,7 +184,7 @@ class Client:
 
     def wait_many(
         self, receipts: Iterable[Receipt], *, timeout: Duration | None = None
-    ) -> AsyncIterator[Outcome]:
+    ) -> AsyncGenerator[Outcome]:
         """Yield each submission's outcome once, as they end."""
         return self._wait_many(receipts, _seconds(timeout))
 
@@ -316,13 +316,13 @@ class Client:
 
     async def _submit_many(
         self, items: AsyncItems, in_flight: int
-    ) -> AsyncIterator[Receipt | Refused]:
+    ) -> AsyncGenerator[Receipt | Refused]:
         store = await self._opened()
         async for chunk in aiter_chunks(items, in_flight):
             for answer in await submit_chunk(store, self._settings, chunk):
                 yield answer
 
-    async def _stream(self, submit: Submit) -> AsyncIterator[Event]:
+    async def _stream(self, submit: Submit) -> AsyncGenerator[Event]:
         receipt = await self._send(submit)
         follower = Follower(await self._opened(), submit.session_id, submit.submission_id)
         async for event in follower.events(receipt.seq):
@@ -330,14 +330,14 @@ class Client:
 
     async def _follow(
         self, session_id: str, after: After, until: str | None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event]:
         follower = Follower(await self._opened(), session_id, until)
         async for event in follower.events(after):
             yield event
 
     async def _wait_many(
         self, receipts: Iterable[Receipt], timeout_s: float | None
-    ) -> AsyncIterator[Outcome]:
+    ) -> AsyncGenerator[Outcome]:
         async for outcome in wait_for_many(await self._opened(), receipts, timeout_s):
             yield outcome
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from changeover._answers import holder_of
 from changeover_shared._items import Json, Wire
@@ -30,6 +30,9 @@ Code = Literal[
     "deleted",
 ]
 """What a session is doing or waiting for: the same words in Python, in `--json` and in logs."""
+
+SUSPECT_AFTER: Final = 3
+"""From so many grants without progress on, the scripts place a session among the suspects."""
 
 Backlog = tuple[int | None, int]
 """The session's place in its ready set, from 0, and how many are in it."""
@@ -145,7 +148,12 @@ def _ready(
         text = f"{lead}: no worker of queue {queue} has its agent {head.agent}"
         remedy = f"add the agent {head.agent} to the app of the workers of {queue}"
         return "no_worker_for_agent", text, remedy, facts
-    text = f"{lead} for a free slot{'' if place is None else f': position {place + 1} of {ready}'}"
+    wish = "a free slot"
+    if head.attempts >= SUSPECT_AFTER:
+        wish = f"a worker that holds nothing else, after {head.attempts} grants without progress"
+    text = f"{lead} for {wish}"
+    if place is not None:
+        text += f": position {place + 1} of {ready} in its partition"
     full = all(w.sessions >= w.slots for w in serving)
     more = "start another worker, or raise CHANGEOVER_CONCURRENCY" if full else None
     return "waiting_for_slot", text, more, {**facts, "position": _one_up(place)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from changeover._answers import gap_after
 from changeover._backoff import pauses
@@ -40,7 +40,7 @@ class Follower:
         self._cursor = 0
         self._caught_up = False
 
-    async def events(self, after: After) -> AsyncIterator[Event]:
+    async def events(self, after: After) -> AsyncGenerator[Event]:
         """Yield what comes after `after`, each event once and in order.
 
         Ends with the ending of `until`, or when a closed session has nothing more to tell. Raises
@@ -70,8 +70,6 @@ class Follower:
                 self._cursor = hidden.last
                 yield hidden
             for event in page:
-                if event.seq <= self._cursor:
-                    continue
                 self._cursor = event.seq
                 yield event
                 if self._is_last(event):

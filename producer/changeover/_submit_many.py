@@ -6,8 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from changeover_shared._store import Store
-
 from changeover._answers import receipt_of, refused_of
 from changeover._backoff import pauses
 from changeover._submission import Submission, message_submit
@@ -15,6 +13,7 @@ from changeover_shared._errors import ChangeoverError, RequestError, StoreUnavai
 from changeover_shared._records import Submit, Submitted
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._settings import Settings
+from changeover_shared._store import Store
 
 PATIENCE_S = 30.0
 """How long submissions are sent again, with the same ids, while Redis does not answer."""

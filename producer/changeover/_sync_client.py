@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -111,7 +111,7 @@ class SyncClient:
         """
         return self._send(message_submit(submission(session, message, options), self._settings))
 
-    def submit_many(self, items: Items, *, in_flight: int = 1000) -> Iterator[Receipt | Refused]:
+    def submit_many(self, items: Items, *, in_flight: int = 1000) -> Generator[Receipt | Refused]:
         """Submit any number of messages; answers in their order, one each.
 
         A refused one is answered as `Refused` and stops no other. Repeating the whole with the
@@ -142,14 +142,14 @@ class SyncClient:
 
     def stream(
         self, session: str, message: str | Message, **options: Unpack[Options]
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Submit, then follow until that submission has ended."""
         submit = message_submit(submission(session, message, options), self._settings)
         return self._stream(submit)
 
     def follow(
         self, session: str, *, after: After = "now", until: str | None = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event]:
         """Follow a session's journal after an event's number, each event once and in order.
 
         Reconnects by itself at the last number. What retention has taken is told as a `Gap`.
@@ -179,7 +179,7 @@ class SyncClient:
 
     def wait_many(
         self, receipts: Iterable[Receipt], *, timeout: Duration | None = None
-    ) -> Iterator[Outcome]:
+    ) -> Generator[Outcome]:
         """Yield each submission's outcome once, as they end."""
         return self._wait_many(receipts, _seconds(timeout))
 
@@ -307,21 +307,23 @@ class SyncClient:
             raise UnknownSession(session_id=session_id)
         return snapshot
 
-    def _submit_many(self, items: Items, in_flight: int) -> Iterator[Receipt | Refused]:
+    def _submit_many(self, items: Items, in_flight: int) -> Generator[Receipt | Refused]:
         store = self._opened()
         for chunk in iter_chunks(items, in_flight):
             yield from submit_chunk(store, self._settings, chunk)
 
-    def _stream(self, submit: Submit) -> Iterator[Event]:
+    def _stream(self, submit: Submit) -> Generator[Event]:
         receipt = self._send(submit)
         follower = SyncFollower(self._opened(), submit.session_id, submit.submission_id)
         yield from follower.events(receipt.seq)
 
-    def _follow(self, session_id: str, after: After, until: str | None) -> Iterator[Event]:
+    def _follow(self, session_id: str, after: After, until: str | None) -> Generator[Event]:
         follower = SyncFollower(self._opened(), session_id, until)
         yield from follower.events(after)
 
-    def _wait_many(self, receipts: Iterable[Receipt], timeout_s: float | None) -> Iterator[Outcome]:
+    def _wait_many(
+        self, receipts: Iterable[Receipt], timeout_s: float | None
+    ) -> Generator[Outcome]:
         yield from wait_for_many(self._opened(), receipts, timeout_s)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from changeover._answers import gap_after
 from changeover._backoff import pauses
@@ -41,7 +41,7 @@ class SyncFollower:
         self._cursor = 0
         self._caught_up = False
 
-    def events(self, after: After) -> Iterator[Event]:
+    def events(self, after: After) -> Generator[Event]:
         """Yield what comes after `after`, each event once and in order.
 
         Ends with the ending of `until`, or when a closed session has nothing more to tell. Raises
@@ -71,8 +71,6 @@ class SyncFollower:
                 self._cursor = hidden.last
                 yield hidden
             for event in page:
-                if event.seq <= self._cursor:
-                    continue
                 self._cursor = event.seq
                 yield event
                 if self._is_last(event):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from datetime import timedelta
 
 from changeover._answers import outcome_of
@@ -49,7 +49,7 @@ def wait_for(store: SyncStore, pair: Pair, timeout_s: float | None) -> Outcome:
 
 def wait_for_many(
     store: SyncStore, receipts: Iterable[Receipt], timeout_s: float | None
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Yield each outcome as it is seen; a submission that nobody knows is raised at the end."""
     started = time.monotonic()
     waiting = [(receipt.session_id, receipt.submission_id) for receipt in receipts]

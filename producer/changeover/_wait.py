@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import timedelta
-
-from changeover_shared._store import Store
 
 from changeover._answers import outcome_of
 from changeover._backoff import pauses
@@ -19,6 +17,7 @@ from changeover_shared._errors import (
 )
 from changeover_shared._records import SubmissionState
 from changeover_shared._results import Outcome, Receipt
+from changeover_shared._store import Store
 
 READS = 64
 """How many receipts are read at once."""
@@ -50,7 +49,7 @@ async def wait_for(store: Store, pair: Pair, timeout_s: float | None) -> Outcome
 
 async def wait_for_many(
     store: Store, receipts: Iterable[Receipt], timeout_s: float | None
-) -> AsyncIterator[Outcome]:
+) -> AsyncGenerator[Outcome]:
     """Yield each outcome as it is seen; a submission that nobody knows is raised at the end."""
     started = time.monotonic()
     waiting = [(receipt.session_id, receipt.submission_id) for receipt in receipts]

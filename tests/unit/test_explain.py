@@ -1,0 +1,245 @@
+"""Why a session waits: every code from the facts that lead to it, and no I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from changeover._explain import Backlog, Explanation, explain
+from changeover_shared._records import Head, Snapshot, Wait, Waiting, Work
+from changeover_shared._results import WorkerInfo
+from changeover_shared._words import Status
+
+NOW = 1_000_000
+
+
+def head(**given: Any) -> Head:
+    values: dict[str, Any] = {
+        "status": Status.READY,
+        "life": 1,
+        "route": "triage@1",
+        "agent": "triage",
+        "tenant": "",
+        "priority": 0,
+        "fence": 3,
+        "rev": 11,
+        "seq": 48,
+        "first_seq": 1,
+        "n": 1,
+        "turn": "",
+        "turns": 2,
+        "transcript_n": 4,
+        "ctl_turn": "",
+        "ctl_kind": "",
+        "ctl_sub": "",
+        "ctl_epoch": 0,
+        "parked": False,
+        "attempts": 0,
+        "epoch": 1,
+        "context": "{}",
+        "parent": "",
+        "created_ms": NOW - 90_000,
+        "at_ms": NOW - 41_000,
+    }
+    return Head(**{**values, **given})
+
+
+def waiting(due_ms: int = 0) -> Waiting:
+    return Waiting(1, "turn", due_ms, "", "", "m:1", "", 5)
+
+
+def worker(name: str, **given: Any) -> WorkerInfo:
+    values: dict[str, Any] = {
+        "worker": name,
+        "incarnation": f"{name}:00000000",
+        "queues": ("triage",),
+        "agents": ("triage",),
+        "slots": 200,
+        "sessions": 3,
+        "renewed_at_ms": NOW - 2_000,
+    }
+    return WorkerInfo(**{**values, **given})
+
+
+def told(
+    *workers: WorkerInfo,
+    backlog: Backlog = (0, 1),
+    inputs: tuple[Waiting, ...] = (),
+    waits: tuple[Wait, ...] = (),
+    owner: str = "",
+    lease_ms: int = 0,
+    **fields: Any,
+) -> Explanation:
+    snapshot = Snapshot(
+        session_id="triage:77",
+        head=head(**fields),
+        work=Work(inputs, waits),
+        owner=owner,
+        lease_ms=lease_ms,
+        checkpoint=None,
+    )
+    return explain(snapshot, workers, backlog, NOW)
+
+
+def test_a_session_with_nothing_to_do_is_idle() -> None:
+    said = told(worker("a"), status=Status.IDLE)
+    assert (said.code, said.text, said.remedy) == (
+        "idle",
+        "triage:77 is idle: nothing waits",
+        None,
+    )
+
+
+def test_every_explanation_carries_the_facts() -> None:
+    said = told(worker("a"), status=Status.IDLE, attempts=2)
+    assert said.facts == {
+        "agent": "triage",
+        "queue": "triage",
+        "fence": 3,
+        "seq": 48,
+        "revision": 11,
+        "inbox": 0,
+        "turn": None,
+        "attempts": 2,
+        "updated_ms_ago": 41_000,
+    }
+
+
+def test_a_queue_that_no_living_worker_serves_is_named_with_the_command_for_it() -> None:
+    said = told(
+        worker("a", queues=("assistant",)),
+        worker("b", state="silent"),
+        worker("c", state="draining"),
+        inputs=(waiting(),),
+        backlog=(0, 9_812),
+    )
+    assert said.code == "no_worker_for_queue"
+    assert said.text == "triage:77 is ready and has waited 41 s: no worker serves its queue triage"
+    assert said.remedy == "changeover worker APP -q triage"
+    assert (said.facts["ready"], said.facts["serving"], said.facts["alive"]) == (9_812, [], 2)
+
+
+def test_an_agent_that_no_worker_of_the_queue_has_is_named() -> None:
+    said = told(worker("a", agents=("support",)), worker("b", queues=("x",)))
+    assert said.code == "no_worker_for_agent"
+    assert "no worker of queue triage has its agent triage" in said.text
+
+
+def test_a_session_in_the_line_says_its_position() -> None:
+    said = told(worker("a"), backlog=(2, 12))
+    assert said.code == "waiting_for_slot"
+    assert said.text == (
+        "triage:77 is ready and has waited 41 s for a free slot: position 3 of 12 in its partition"
+    )
+    assert (said.remedy, said.facts["position"]) == (None, 3)
+
+
+def test_a_suspect_waits_for_a_worker_that_holds_nothing_else() -> None:
+    said = told(worker("a"), backlog=(None, 12), attempts=3)
+    assert said.code == "waiting_for_slot"
+    assert "for a worker that holds nothing else, after 3 grants without progress" in said.text
+    assert said.facts["position"] is None
+
+
+def test_full_workers_are_a_reason_to_start_another() -> None:
+    said = told(worker("a", sessions=200), worker("b", sessions=200))
+    assert (said.code, said.remedy) == (
+        "waiting_for_slot",
+        "start another worker, or raise CHANGEOVER_CONCURRENCY",
+    )
+
+
+def test_a_session_of_a_newer_format_waits_for_the_newer_release() -> None:
+    said = told(worker("a"), route="triage@2")
+    assert said.code == "format_too_new"
+    assert "written in format 2, this release reads 1" in said.text
+    assert said.facts["queue"] == "triage"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"inputs": (waiting(NOW + 60_000),)}, "scheduled"),
+        ({"inputs": (waiting(NOW - 1),)}, "waiting_for_slot"),
+        ({"inputs": (waiting(),), "raw": {"not_before": str(NOW + 4_000)}}, "scheduled"),
+        ({"turn": "t_3", "raw": {"not_before": str(NOW + 4_000)}}, "scheduled"),
+    ],
+)
+def test_an_idle_session_with_work_waits_for_its_time(fields: Any, code: str) -> None:
+    assert told(worker("a"), status=Status.IDLE, **fields).code == code
+
+
+def test_the_time_that_a_session_waits_for_is_said() -> None:
+    said = told(worker("a"), status=Status.IDLE, inputs=(waiting(NOW + 300_000),))
+    assert said.text == "triage:77 waits for its time: due in 5 m"
+
+
+def test_a_session_that_no_worker_could_run_says_that_and_not_its_pause() -> None:
+    said = told(
+        worker("a", agents=("support",)),
+        status=Status.IDLE,
+        inputs=(waiting(),),
+        raw={"not_before": str(NOW + 4_000)},
+    )
+    assert said.code == "no_worker_for_agent"
+
+
+def test_a_held_session_is_running_on_its_holder() -> None:
+    said = told(worker("a"), status=Status.HELD, owner="3|a:00000000|abc", lease_ms=NOW + 20_000)
+    assert (said.code, said.text) == ("running", "triage:77 is running on a:00000000")
+
+
+def test_a_holder_that_drains_hands_off() -> None:
+    said = told(
+        worker("a", state="draining"),
+        status=Status.HELD,
+        owner="3|a:00000000|abc",
+        lease_ms=NOW + 20_000,
+    )
+    assert said.code == "handing_off"
+
+
+def test_a_silent_holder_is_named_with_the_time_of_the_takeover() -> None:
+    said = told(
+        worker("a", state="silent", renewed_at_ms=NOW - 24_000),
+        status=Status.HELD,
+        owner="3|a:00000000|abc",
+        lease_ms=NOW + 6_000,
+    )
+    assert (said.code, said.text) == (
+        "holder_silent",
+        "triage:77 is held by a:00000000, silent for 24 s: takeover in 6.0 s at the latest",
+    )
+
+
+def test_a_lease_that_is_over_needs_a_worker_that_looks() -> None:
+    held: dict[str, Any] = {"status": Status.HELD, "owner": "3|a:00000000|abc", "lease_ms": NOW - 1}
+    assert told(worker("b"), **held).remedy is None
+    alone = told(worker("b", state="silent"), **held)
+    assert (alone.code, alone.remedy) == ("holder_silent", "changeover worker APP")
+
+
+def test_a_parked_session_says_what_it_waits_for() -> None:
+    said = told(status=Status.PARKED, turn="t_3", waits=(Wait("apr_1", "approval", 0, "", 0),))
+    assert (said.code, said.text) == (
+        "parked",
+        "triage:77 is parked: it waits for approval apr_1",
+    )
+
+
+def test_a_quarantined_session_says_how_often_it_was_tried() -> None:
+    said = told(worker("a"), status=Status.QUARANTINED, attempts=5)
+    assert said.code == "quarantined"
+    assert "5 grants in a row without a committed step" in said.text
+    assert said.remedy == "changeover show triage:77 --events"
+
+
+@pytest.mark.parametrize("status", [Status.CLOSED, Status.DELETED])
+def test_an_ended_session_says_so(status: Status) -> None:
+    assert told(worker("a"), status=status).code == status.value
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_every_status_has_an_explanation_even_without_any_worker(status: Status) -> None:
+    assert told(status=status).text.startswith("triage:77 ")
