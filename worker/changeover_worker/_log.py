@@ -54,7 +54,8 @@ def _for_machines() -> list[Processor]:
 
 
 def _heading_first(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    return {key: event.pop(key) for key in ("at", "level", "event")} | event
+    heading = {key: event.pop(key) for key in ("at", "level", "event")}
+    return {**heading, **event}
 
 
 def render_text(logger: WrappedLogger, method: str, event: EventDict) -> str:
