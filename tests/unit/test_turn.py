@@ -208,6 +208,13 @@ def test_calls_are_pending_in_the_commit_that_ends_their_step() -> None:
     assert (draft.kind, draft.progress, draft.end) == (CommitKind.STEP, True, None)
 
 
+def test_a_step_that_completed_takes_its_deltas_out_of_the_journal() -> None:
+    draft = after_answer(asked("a"), tail=Tail((Delta(text="x"),), (5, 6)))
+    assert draft.drop_seqs == (5, 6)
+    assert one(draft, StepCompleted).removed == ((5, 6),)
+    assert "delta" not in types(draft)
+
+
 def test_results_rest_in_the_checkpoint_until_the_group_is_whole() -> None:
     first = landed(
         after_answer(asked("a", "b")).checkpoint, (result("c1"),), onward=onward(), now_ms=2

@@ -20,7 +20,7 @@ from changeover_shared._events import (
 from changeover_shared._items import AssistantMessage, ToolResult, Usage
 from changeover_shared._ops import CloseOp, InterruptOp, MessageOp, SetModelOp
 from changeover_shared._words import Ending, GiveUp, Status, StepEnding
-from changeover_worker import _signals
+from changeover_worker import _signals, _stopping
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._model import Emit, ModelRequest, ModelResponse, TextDelta
@@ -267,6 +267,35 @@ async def test_text_that_comes_after_the_interrupt_is_refused() -> None:
         assert "late" not in texts(await on.events(), "delta")
 
 
+async def test_a_model_that_ignores_its_cancellation_is_left_behind_and_says_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_stopping, "CLEAN_UP_S", 0.01)
+
+    class Stubborn(Gate):
+        async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+            try:
+                return await super().respond(request, emit)
+            except asyncio.CancelledError:
+                await self.go.wait()
+                await emit(TextDelta("late"))
+                raise
+
+    async with bench() as on:
+        await on.submit("go")
+        model = Stubborn("first")
+        run, held = await on.begin(app_of(model))
+        await model.waiting.wait()
+        await on.submit(InterruptOp(), "i1")
+        held.alert(1)
+        assert (await run).how == "released"
+        before = await on.types()
+        model.go.set()
+        await until(lambda: not _stopping._left_behind, "the model has ended")
+        assert await on.types() == before
+        assert before[-1] == "turn_aborted"
+
+
 async def test_an_interrupt_that_came_before_the_completion_wins() -> None:
     async with bench() as on:
         await on.submit("go")
@@ -277,7 +306,10 @@ async def test_an_interrupt_that_came_before_the_completion_wins() -> None:
         gate.go.set()
         await run
         assert await on.ending() is Ending.ABORTED
-        assert (await on.types())[-2:] == ["step_completed", "turn_aborted"]
+        stopped, _ = (await on.events())[-2:]
+        assert isinstance(stopped, StepCompleted)
+        assert (stopped.ending, stopped.usage.output_tokens) == (StepEnding.INTERRUPTED, 3)
+        assert (await on.types())[-1] == "turn_aborted"
         assert [entry.item.type for entry in await on.transcript()] == ["user"]
 
 
@@ -847,3 +879,70 @@ async def test_a_session_in_a_row_of_turns_gives_way_when_others_wait() -> None:
         end = await on.run(app_of(ScriptedModel.always(say("x"))))
         assert (end.how, end.turns) == ("released", 16)
         assert await status_of(on) is Status.READY
+
+
+async def test_what_a_grant_is_too_small_to_carry_is_read_under_the_lease() -> None:
+    async with bench() as on:
+        note = {"note": "x" * 70_000}
+        await on.submit(MessageOp(text="a" * 50_000, metadata=note))
+        await on.submit("b" * 50_000, "m2")
+        app = app_of(ScriptedModel.by(lambda request: say(str(len(request.items)))))
+        assert (await on.run(app)).turns == 2
+        await on.submit("third", "m3")
+        grant = await on.claim("w:00000002")
+        assert grant.checkpoint is None
+        end = await on.runner(app).run(grant, on.hold(grant))
+        assert (end.how, end.turns) == ("released", 1)
+        assert texts(await on.events(), "turn_completed") == ["1", "3", "5"]
+        assert b"xxx" in (await on.stores.worker.read_checkpoint("s") or b"")
+
+
+async def test_a_step_that_no_commit_can_hold_fails_its_turn_and_the_session_goes_on() -> None:
+    async with bench() as on:
+        await on.submit("go")
+        await on.submit("again", "m2")
+        answers = iter(["x" * 17_000_000, "fine"])
+
+        class Verbose(Gate):
+            async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+                return ModelResponse(AssistantMessage(text=next(answers)))
+
+        end = await on.run(app_of(Verbose()))
+        assert (end.how, end.turns, end.failed_turns) == ("released", 2, 1)
+        (failed,) = [event for event in await on.events() if isinstance(event, TurnFailed)]
+        assert failed.error.kind == "too_big"
+        assert [await on.ending(id) for id in ("m1", "m2")] == [Ending.FAILED, Ending.COMPLETED]
+
+
+async def test_each_ended_turn_is_one_log_event() -> None:
+    async with bench() as on:
+        await on.submit("go")
+        await on.run(app_of(ScriptedModel(say("hi", usage=Usage(input_tokens=4)))))
+        (logged,) = [c for c in on.log.calls if c.args == ("turn_ended",)]
+        assert logged.method_name == "info"
+        assert list(logged.kwargs) == [
+            "session",
+            "turn",
+            "agent",
+            "ending",
+            "steps",
+            "tools",
+            "tokens",
+            "ms",
+        ]
+        assert (logged.kwargs["ending"], logged.kwargs["tokens"]) == ("completed", 4)
+
+
+async def test_a_mistake_in_the_runner_leaves_the_lease_to_run_out_so_that_it_counts() -> None:
+    async with bench() as on:
+        await on.submit("go")
+
+        async def broken(detail: str) -> None:
+            raise ZeroDivisionError
+
+        stop_at(Moment.STEP_STARTED, broken)
+        end = await on.run(app_of(ScriptedModel(say("never"))))
+        assert (end.how, type(end.error)) == ("crashed", ZeroDivisionError)
+        assert await status_of(on) is Status.HELD
+        head = await on.stores.worker.read_head("s")
+        assert head is not None and head.attempts == 1
