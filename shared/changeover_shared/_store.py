@@ -47,6 +47,8 @@ class Store:
         self.settings = settings
         self._fleet = fleet
         self._routes: dict[str, str] = {}
+        self._proved: set[int] = set()
+        """Partitions that have answered since the connection was last lost."""
 
     @classmethod
     async def open(cls, url: str, settings: Settings) -> Store:
@@ -295,7 +297,9 @@ class Store:
         return route
 
     async def _try(self, attempt: _Attempts) -> None:
-        """Ask once for everything that is still open."""
+        """Ask once for what is open; for one only in each partition that may first have to be
+        created or taken over, since what is sent back there would fall behind what follows."""
+        asked = self._askable(attempt)
         try:
             not_after = await self._not_after(attempt.deadline)
             requests = [
@@ -307,18 +311,38 @@ class Store:
                     or attempt.batch[i].create.route,
                     not_after_ms=not_after,
                 )
-                for i in attempt.open
+                for i in asked
             ]
             replies = await self._fleet.call_all(requests)
         except StoreUnavailable as error:
+            self._proved.clear()
             attempt.lost(error)
             return
-        for i, reply in zip(tuple(attempt.open), replies, strict=True):
+        attempt.repeat_at_once = len(asked) < len(attempt.open)
+        for i, reply in zip(asked, replies, strict=True):
+            partition = self.keys.of(attempt.batch[i].session_id).partition
+            if isinstance(reply, StoreUnavailable):
+                self._proved.discard(partition)
+                attempt.repeat_at_once = False
+            else:
+                self._proved.add(partition)
             if isinstance(reply, list) and reply[0] == "ROUTE":
                 self._remember(attempt.batch[i].session_id, reply[1].decode())
                 attempt.repeat_at_once = True
             else:
                 attempt.take(i, reply, not_after, self.clock.now_ms())
+
+    def _askable(self, attempt: _Attempts) -> list[int]:
+        asked: list[int] = []
+        unproved: set[int] = set()
+        for i in attempt.open:
+            partition = self.keys.of(attempt.batch[i].session_id).partition
+            if partition in self._proved:
+                asked.append(i)
+            elif partition not in unproved:
+                unproved.add(partition)
+                asked.append(i)
+        return asked
 
     async def _ring(self, attempt: _Attempts) -> None:
         """Wake workers. Only a hint: a ring that is lost costs a second, not a session."""
@@ -348,7 +372,7 @@ class _Attempts:
         self.batch = batch
         self.deadline = deadline
         self.answers: list[Answer] = [_unanswered(one, "no answer in time") for one in batch]
-        self.open = list(range(len(batch)))
+        self.open = dict.fromkeys(range(len(batch)))
         self.repeat_at_once = False
         self._unresolved: dict[int, int] = {}
         self._tries = 0
@@ -396,7 +420,7 @@ class _Attempts:
 
     def _close(self, i: int, answer: Answer) -> None:
         self.answers[i] = answer
-        self.open.remove(i)
+        del self.open[i]
 
 
 def _unanswered(asked: Submit, reason: str) -> StoreUnavailable:
