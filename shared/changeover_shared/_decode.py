@@ -321,8 +321,9 @@ def renewed(answers: Sequence[list[bytes]], leases: Sequence[Lease]) -> tuple[Re
 
 def appended(reply: list[Any]) -> Appended:
     """An append, done now or before."""
-    word, first, ctl_epoch, n = reply
-    return Appended(int(first), int(ctl_epoch), int(n), dropped=word == "DROPPED")
+    word, first, ctl_epoch, n, *before = reply
+    dropped = word == "DROPPED" or before == [b"DROPPED"]
+    return Appended(int(first), int(ctl_epoch), int(n), dropped=dropped)
 
 
 def committed(reply: list[Any]) -> Committed | CommitRefused:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,16 @@ from tests.support.servers import SERVERS
 
 TARGETS = ("fakeredis", *SERVERS)
 
+_READ: dict[str, Callable[[bytes], tuple[bytes | str | int, ...]]] = {
+    "string": lambda key: ("GET", key),
+    "hash": lambda key: ("HGETALL", key),
+    "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
+    "stream": lambda key: ("XRANGE", key, "-", "+"),
+    "list": lambda key: ("LRANGE", key, 0, -1),
+    "set": lambda key: ("SMEMBERS", key),
+}
+"""How each type of key is read whole."""
+
 
 @dataclass
 class Stores:
@@ -30,18 +40,12 @@ class Stores:
     async def dump(self) -> dict[str, Any]:
         """Every key with its whole value, to assert that nothing changed."""
         found: dict[str, Any] = {}
-        for key in sorted(await self.executor.command("KEYS", "*")):
-            kind = (await self.executor.command("TYPE", key)).decode()
-            read = {
-                "string": ("GET", key),
-                "hash": ("HGETALL", key),
-                "zset": ("ZRANGE", key, 0, -1, "WITHSCORES"),
-                "stream": ("XRANGE", key, "-", "+"),
-                "list": ("LRANGE", key, 0, -1),
-                "set": ("SMEMBERS", key),
-            }[kind]
-            value = await self.executor.command(*read)
-            if kind == "hash":
+        keys = sorted(await self.executor.command("KEYS", "*"))
+        kinds = await self.executor.commands([("TYPE", key) for key in keys])
+        reads = [_READ[kind.decode()](key) for key, kind in zip(keys, kinds, strict=True)]
+        values = await self.executor.commands(reads)
+        for key, kind, value in zip(keys, kinds, values, strict=True):
+            if kind == b"hash":
                 value = sorted(zip(value[::2], value[1::2], strict=True))
             found[key.decode()] = value
         return found

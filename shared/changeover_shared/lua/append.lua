@@ -16,7 +16,7 @@
 -- LIST     events      kind sub turn step body
 -- REPLIES  OK          first_seq ctl_epoch n
 --          DROPPED     first_seq ctl_epoch n   deltas were left out
---          ALREADY     first_seq ctl_epoch n   this batch is written, nothing was done
+--          ALREADY     first_seq ctl_epoch n word   this batch is written, with that word
 --          GAP         batch                   a batch is missing, nothing was written
 -- USES     clock fleet session journal lease holder
 
@@ -29,7 +29,8 @@ refused = lease_guard(s, lease)
 if refused then return refused end
 batch = tonumber(batch)
 if batch <= num(s, 'batch') then
-  return reply('ALREADY', get(s, 'batch_seq'), int(num(s, 'ctl_epoch')), int(num(s, 'n')))
+  return reply('ALREADY', get(s, 'batch_seq'), int(num(s, 'ctl_epoch')), int(num(s, 'n')),
+    get(s, 'batch_word'))
 end
 if batch ~= num(s, 'batch') + 1 then return reply('GAP', int(num(s, 'batch'))) end
 if num(s, 'seq') > LIMIT then return redis.error_reply('LIMIT seq of ' .. session) end
@@ -46,5 +47,6 @@ for _, e in ipairs(events) do
 end
 set(s, 'batch', batch)
 set(s, 'batch_seq', first)
+set(s, 'batch_word', word)
 save(s)
 return reply(word, int(first), int(num(s, 'ctl_epoch')), int(num(s, 'n')))

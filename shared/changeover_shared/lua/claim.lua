@@ -60,6 +60,18 @@ local function judge(s)
   return 'GRANTED'
 end
 
+-- A finish that virtual time has passed means nothing any more. Each grant looks at a few, so that
+-- tenants that went away are forgotten.
+local function forget_finishes(virtual)
+  local prefix = 'F:' .. route .. ':'
+  local sample = redis.call('HRANDFIELD', vt, 4, 'WITHVALUES')
+  for i = 1, #sample, 2 do
+    if string.sub(sample[i], 1, #prefix) == prefix and tonumber(sample[i + 1]) <= virtual then
+      redis.call('HDEL', vt, sample[i])
+    end
+  end
+end
+
 local function grant(s)
   local fence = num(s, 'fence') + 1
   set(s, 'fence', fence)
@@ -76,18 +88,15 @@ local function grant(s)
 
   local virtual = math.max(tonumber(redis.call('HGET', vt, 'V:' .. route)) or 0, num(s, 'tag'))
   redis.call('HSET', vt, 'V:' .. route, int(virtual))
-  local finish = 'F:' .. route .. ':' .. get(s, 'tenant')
-  if (tonumber(redis.call('HGET', vt, finish)) or 0) <= virtual then
-    redis.call('HDEL', vt, finish)
-  end
+  forget_finishes(virtual)
 
-  s.lapsed = get(s, 'lapsed')
-  if s.lapsed ~= '' and incarnation_of(s.lapsed) ~= incarnation then
+  -- `lapsed` stays until this holder ends, so that a repeat is answered with it as well.
+  local before = get(s, 'lapsed')
+  if before ~= '' and incarnation_of(before) ~= incarnation then
     event(s, epoch, 'worker_changed', '', get(s, 'turn'), '', '{"reason":"'
-      .. get(s, 'lapsed_why') .. '","previous":"' .. incarnation_of(s.lapsed)
+      .. get(s, 'lapsed_why') .. '","previous":"' .. incarnation_of(before)
       .. '","current":"' .. incarnation .. '"}')
   end
-  set(s, 'lapsed', '')
 end
 
 local function quarantine_session(s)
@@ -115,7 +124,7 @@ local function granted(s)
     fields[#fields + 1] = field
     fields[#fields + 1] = value
   end
-  return {'GRANTED', fence_of(s.owner), int(s.expires - now), s.lapsed or '', fields, s.flat_work,
+  return {'GRANTED', fence_of(s.owner), int(s.expires - now), get(s, 'lapsed'), fields, s.flat_work,
     body, inputs}
 end
 

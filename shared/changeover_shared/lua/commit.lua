@@ -55,7 +55,7 @@
 --          REPLAY       the same, with `held` as it is now
 --          REWOUND      rev          the store has forgotten commits of this holder
 --          CONFLICT     rev turn
---          CONTROL      kind sub     the turn was interrupted: it cannot complete
+--          CONTROL      kind sub     the turn was interrupted: it can only fail or be aborted
 --          INPUT        {n ...}      not all inputs can be taken; these can
 --          BAD_PARK
 --          BINDING                   an outbox row of another session
@@ -65,7 +65,6 @@
 
 local MAX_BYTES = 33554432
 local KEPT = 3
-local TURN_EVENT = {completed = 1, failed = 1, aborted = 1}
 
 local refused, epoch = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
@@ -93,10 +92,11 @@ if num(s, 'rev') > rev then return reply('CONFLICT', int(num(s, 'rev')), get(s, 
 local starts = kind == 'start'
 local expected = starts and '' or turn
 if get(s, 'turn') ~= expected
-  or (starts and turn ~= 't_' .. int(num(s, 'turns') + 1)) then
+  or (starts and turn ~= 't_' .. int(num(s, 'turns') + 1))
+  or (turn == '' and (finish ~= '' or #take > 0)) then
   return reply('CONFLICT', int(num(s, 'rev')), get(s, 'turn'))
 end
-if finish == 'completed' and not starts and get(s, 'ctl_turn') == turn then
+if (finish == 'completed' or finish == 'requeue') and turn ~= '' and get(s, 'ctl_turn') == turn then
   return reply('CONTROL', get(s, 'ctl_kind'), get(s, 'ctl_sub'))
 end
 
@@ -114,9 +114,13 @@ end
 for n, input in pairs(s.inputs) do
   if is_waiting(input) and groups[input.group] and not taken[n] then ok = false end
 end
+local consumed = {}
 for _, answer in ipairs(consume) do
   local wait = s.waits[answer.wait]
-  if not wait or wait.answer == 0 or wait.answer ~= tonumber(answer.n) then ok = false end
+  if not wait or wait.answer == 0 or wait.answer ~= tonumber(answer.n) or consumed[answer.wait] then
+    ok = false
+  end
+  consumed[answer.wait] = true
 end
 if not ok then
   local open = positions(s, is_due)
@@ -131,7 +135,10 @@ if next == 'park' then
     if wait.kind == 'job' and tonumber(wait.deadline) == 0 then fine = false end
   end
   for _, wait in pairs(s.waits) do
-    if wait.answer == 0 then waits = waits + 1 end
+    if wait.answer == 0 then
+      waits = waits + 1
+      if wait.kind == 'job' and wait.deadline == 0 then fine = false end
+    end
   end
   if not fine or waits == 0 then return reply('BAD_PARK') end
 end
@@ -220,7 +227,6 @@ end
 if progress == '1' then
   set(s, 'attempts', 0)
   set(s, 'attempts0', 0)
-  set(s, 'tag', '')
   set(s, 'tag_kept', '')
 end
 for _, row in ipairs(rows) do
@@ -245,8 +251,7 @@ else
   drop_lease(s, at)
   set(s, 'last_rel', lease)
   set(s, 'attempts', num(s, 'attempts0'))
-  set(s, 'tag', '')
-  set(s, 'tag_kept', '')
+  for _, field in ipairs({'tag', 'tag_kept', 'lapsed'}) do set(s, field, '') end
 end
 local status = place(s, at)
 local answer = {int(rev + 1), int(first), int(num(s, 'n')), int(num(s, 'ctl_epoch')),

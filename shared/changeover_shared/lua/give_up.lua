@@ -50,9 +50,10 @@ set(s, 'attempts', num(s, 'attempts0'))
 if reason == 'hand_off' then
   set(s, 'lapsed', lease)
   set(s, 'lapsed_why', 'handed_off')
-elseif reason == 'unable' then
-  set(s, 'not_before', now + backoff)
+else
+  set(s, 'lapsed', '')
 end
+if reason == 'unable' then set(s, 'not_before', now + backoff) end
 -- The first hand-off keeps its place; a second one without progress is charged as new.
 if reason == 'hand_off' and get(s, 'tag_kept') == '' then
   set(s, 'tag_kept', '1')

@@ -31,7 +31,8 @@ for i, asked in ipairs(sessions) do
   local s = load(asked.id, EACH[i])
   read_owner(s, at)
   s.at = setmetatable({ready = EACH[i].ready, solo = EACH[i].solo}, {__index = at})
-  if not s.exists then
+  local status = get(s, 'status')
+  if not s.exists or status == 'closed' or status == 'quarantined' or status == 'deleted' then
     s.word = 'NONE'
   elseif get(s, 'route') ~= asked.route then
     s.word = 'ROUTE'

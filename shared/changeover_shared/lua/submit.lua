@@ -148,7 +148,9 @@ for i = 1, #oldest, 2 do
     if early then floor = math.max(floor, math.min(time, now - HORIZON)) end
   end
 end
-if count >= RECEIPTS and #forget == 0 then
+-- What an open turn waits for, and its first control, come in whatever else is full.
+local exempt = class == 'answer' or (class == 'ctl' and get(s, 'ctl_turn') == '')
+if count >= RECEIPTS and #forget == 0 and not exempt then
   return reply('BUSY', 'receipts', int(count), int(RECEIPTS), int(HORIZON))
 end
 
@@ -220,7 +222,7 @@ if gone then
   set(s, 'first_seq', num(s, 'seq') + 1)
   redis.call('ZADD', sessions, get(s, 'created_ms'), session)
 end
-set(s, 'priority', priority)
+if class == 'turn' then set(s, 'priority', priority) end
 
 if kind ~= '' then event(s, epoch, kind, id, class == 'turn' and '' or turn, '', detail) end
 

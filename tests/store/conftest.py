@@ -1,0 +1,50 @@
+"""Every script on every target: fakeredis with the same Lua, and real servers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+
+import fakeredis
+import pytest
+
+from changeover_shared._executor import Executor
+from tests.support.driving import Driver
+from tests.support.fleet import TARGETS, Stores, fake_executor, small_settings, stores_on
+from tests.support.servers import flush, running_server
+
+
+class Servers(dict[str, str]):
+    """The URLs of real servers, each started when it is first asked for."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        super().__init__()
+        self._stack = stack
+
+    def __missing__(self, kind: str) -> str:
+        self[kind] = self._stack.enter_context(running_server(kind))
+        return self[kind]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[dict[str, str]]:
+    with ExitStack() as stack:
+        yield Servers(stack)
+
+
+@pytest.fixture(params=TARGETS)
+async def stores(request: pytest.FixtureRequest, servers: dict[str, str]) -> AsyncIterator[Stores]:
+    """Both sides of the store on an empty server of each kind."""
+    if request.param == "fakeredis":
+        executor = fake_executor(fakeredis.FakeServer())
+    else:
+        flush(servers[request.param])
+        executor = await Executor.connect(servers[request.param])
+    async with stores_on(executor, small_settings()) as found:
+        yield found
+
+
+@pytest.fixture
+def drive(stores: Stores) -> Driver:
+    """The scripts one by one, on each target."""
+    return Driver(stores)
