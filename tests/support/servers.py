@@ -80,6 +80,12 @@ def flush(url: str) -> None:
         client.function_flush()
 
 
+def flush_scripts(url: str) -> None:
+    """Make the server forget every script."""
+    with closing(redis.Redis.from_url(url)) as client:
+        client.script_flush()
+
+
 @pytest.fixture(scope="session", params=SERVERS)
 def each_server(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a server of each kind that is installed, one a session."""

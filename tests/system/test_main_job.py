@@ -18,12 +18,13 @@ from changeover_shared._sync_store import SyncStore
 from tests.support.main_job import COUNT, ended, load, start_worker, supplier
 from tests.support.processes import COMMAND, processes, wait_until
 from tests.support.promises import violations
-from tests.support.servers import free_port, running_server
+from tests.support.servers import flush_scripts, free_port, running_server
 
 
 @pytest.mark.timeout(300)
 def test_a_thousand_messages_end_once_each_although_two_workers_are_killed(tmp_path: Path) -> None:
-    """Order within each session, no journal gap, every completed tool result kept once."""
+    """Order within each session, no journal gap, every completed tool result kept once, and that
+    although the server forgets its scripts in mid-run."""
     seed = int(os.environ.get("SEED") or random.randrange(10**6))
     chance = random.Random(seed)
     messages = load(COUNT, seed=seed)
@@ -51,6 +52,7 @@ def test_a_thousand_messages_end_once_each_although_two_workers_are_killed(tmp_p
                     within_s=120,
                 )
                 victim.send(signal.SIGKILL)
+                flush_scripts(url)
             wait_until(lambda: submit.popen.poll() is not None, "the end of submit", within_s=60)
             assert submit.popen.returncode == 0, submit.text[-2000:]
             wait_until(
