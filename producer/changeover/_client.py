@@ -34,6 +34,7 @@ from changeover_shared._errors import (
     Closed,
     Deleted,
     Invalid,
+    StoreUnavailable,
     UnknownSession,
 )
 from changeover_shared._events import Event
@@ -325,8 +326,12 @@ class Client:
     async def _stream(self, submit: Submit) -> AsyncGenerator[Event]:
         receipt = await self._send(submit)
         follower = Follower(await self._opened(), submit.session_id, submit.submission_id)
-        async for event in follower.events(receipt.seq):
-            yield event
+        try:
+            async for event in follower.events(receipt.seq):
+                yield event
+        except StoreUnavailable as error:
+            lost = StoreUnavailable(reason=error.reason, submission_id=submit.submission_id)
+            raise lost from error
 
     async def _follow(
         self, session_id: str, after: After, until: str | None

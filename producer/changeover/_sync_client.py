@@ -35,6 +35,7 @@ from changeover_shared._errors import (
     Closed,
     Deleted,
     Invalid,
+    StoreUnavailable,
     UnknownSession,
 )
 from changeover_shared._events import Event
@@ -315,7 +316,11 @@ class SyncClient:
     def _stream(self, submit: Submit) -> Generator[Event]:
         receipt = self._send(submit)
         follower = SyncFollower(self._opened(), submit.session_id, submit.submission_id)
-        yield from follower.events(receipt.seq)
+        try:
+            yield from follower.events(receipt.seq)
+        except StoreUnavailable as error:
+            lost = StoreUnavailable(reason=error.reason, submission_id=submit.submission_id)
+            raise lost from error
 
     def _follow(self, session_id: str, after: After, until: str | None) -> Generator[Event]:
         follower = SyncFollower(self._opened(), session_id, until)

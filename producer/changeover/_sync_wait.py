@@ -33,7 +33,11 @@ def wait_for(store: SyncStore, pair: Pair, timeout_s: float | None) -> Outcome:
     """Answer with how one submission ended, seen at most an eighth of its time too late."""
     started = time.monotonic()
     while True:
-        found = (_look(store, [pair]))[0]
+        try:
+            found = (_look(store, [pair]))[0]
+        except StoreUnavailable as error:
+            # The caller may never have seen the id: `run` mints one.
+            raise StoreUnavailable(reason=error.reason, submission_id=pair[1]) from error
         if found is None:
             raise _unknown(store, pair)
         if isinstance(found, Outcome):
