@@ -1,0 +1,48 @@
+"""One request of every script, for what holds for all of them."""
+
+from __future__ import annotations
+
+from changeover_shared import _requests
+from changeover_shared._events import Event
+from changeover_shared._keys import Keys, route_of
+from changeover_shared._records import Commit, Create, Lease, Submit
+from changeover_shared._requests import Request
+from changeover_shared._settings import Settings
+from changeover_shared._words import CommitKind, GiveUp
+
+SESSION = "telegram:42"
+ROUTE = route_of("assistant")
+LEASE = Lease(SESSION, 1, "w1:aa", "nonce", ROUTE)
+SUBMIT = Submit(SESSION, "m1", "d", "turn", "body", Create(ROUTE, "assistant"))
+COMMIT = Commit("k1", 0, "t_1", CommitKind.START, "state", take=(1,))
+
+
+def every_request(
+    keys: Keys, settings: Settings, *, not_after_ms: int, sessions: int = 1
+) -> dict[str, Request]:
+    """A request of each script; those that take several sessions get so many of them."""
+    at = keys.of(SESSION)
+    names = (f"{SESSION}:{i}" for i in range(100_000))
+    ids = [SESSION, *(one for one in names if keys.of(one) == at and sessions > 1)][:sessions]
+    event = Event(type="delta")
+    return {
+        "init": Request("init", at, {}, {}),
+        "raise_epoch": Request("raise_epoch", at, {}, {"expected": "old"}),
+        "submit": _requests.submit(
+            keys, settings, SUBMIT, route=ROUTE, not_after_ms=not_after_ms
+        ),
+        "control": _requests.control(
+            keys, SESSION, request_id="c1", target="m1", route=ROUTE, not_after_ms=not_after_ms
+        ),
+        "peek": _requests.peek(at, [ROUTE, "other@1"], window=8, max_ttl_ms=1000, solo=False),
+        "reap": _requests.reap(at, [(one, ROUTE) for one in ids], max_ttl_ms=1000),
+        "claim": _requests.claim(
+            at, ROUTE, ids, incarnation="w1:aa", nonce="nonce", ttl_ms=1000, max_step_ms=1000,
+            solo=False, max_attempts=5, not_after_ms=not_after_ms,
+        ),
+        "renew": _requests.renew(at, [LEASE], ttl_ms=1000),
+        "append": _requests.append(keys, LEASE, batch_no=1, events=[event], cap=1000),
+        "commit": _requests.commit(keys, LEASE, COMMIT),
+        "give_up": _requests.give_up(keys, LEASE, GiveUp.HAND_OFF),
+        "evict": _requests.evict(at, [(SESSION, LEASE.token)]),
+    }  # fmt: skip
