@@ -13,8 +13,10 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 import redis
 import redis.asyncio
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.connection import HiredisRespSerializer
 from redis.driver_info import DriverInfo
 from redis.retry import Retry
 
@@ -174,7 +176,10 @@ def async_client(
     under a socket timeout.
     """
     options = connection_options(target, name, max_connections, socket_timeout)
-    return redis.asyncio.Redis(**options, retry=AsyncRetry(NoBackoff(), 0))
+    client = redis.asyncio.Redis(**options, retry=AsyncRetry(NoBackoff(), 0))
+    pool = client.connection_pool
+    pool.connection_class = _packing_in_c(pool.connection_class)
+    return client
 
 
 def sync_client(
@@ -211,6 +216,13 @@ def connection_options(
         return options | {"unix_socket_path": target.path}
     options |= {"host": target.host, "port": target.port, "socket_keepalive": True}
     return options | {"ssl": True, **_tls(target)} if target.scheme == "rediss" else options
+
+
+def _packing_in_c(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+    """The same connection with the packer that redis-py gives its sync client only: its other
+    one takes three times as long for a script of sixty arguments."""
+    pack = HiredisRespSerializer().pack
+    return type(kind.__name__, (kind,), {"pack_command": lambda _, *args: pack(*args)})
 
 
 @cache
