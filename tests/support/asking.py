@@ -69,7 +69,7 @@ async def fails(model: Any, *items: Item) -> ModelError:
     return caught.value
 
 
-KEY = "sk-very-secret-0123456789"
+KEY = "very-secret-0123456789"
 
 
 @asynccontextmanager

@@ -83,7 +83,8 @@ CALLS: dict[str, tuple[Events, list[tuple[str, str]]]] = {
         [
             chunk(calls=[piece("{", index=0, id="c1", name="lookup")]),
             chunk(calls=[piece("{", index=1, id="c2", name="lookup")]),
-            chunk(calls=[piece('"k": 1}', index=0), piece('"k": 2}', index=1)]),
+            chunk(calls=[piece('"k": ', index=0), piece('"k": 2}', index=1)]),
+            chunk(calls=[piece("1}", index=0)]),
         ],
         [("c1", '{"k": 1}'), ("c2", '{"k": 2}')],
     ),
@@ -100,6 +101,14 @@ CALLS: dict[str, tuple[Events, list[tuple[str, str]]]] = {
         [
             chunk(calls=[piece("{", id="c1", name="lookup"), piece("{", id="c2", name="lookup")]),
             chunk(calls=[piece('"k": 1}'), piece('"k": 2}')]),
+        ],
+        [("c1", '{"k": 1}'), ("c2", '{"k": 2}')],
+    ),
+    "no index and no further id, the last one goes on": (
+        [
+            chunk(calls=[piece('{"k": 1}', id="c1", name="lookup")]),
+            chunk(calls=[piece("{", id="c2", name="lookup")]),
+            chunk(calls=[piece('"k": 2}')]),
         ],
         [("c1", '{"k": 1}'), ("c2", '{"k": 2}')],
     ),

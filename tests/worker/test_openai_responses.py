@@ -136,6 +136,10 @@ async def test_a_second_message_is_a_paragraph_of_its_own() -> None:
     )
 
     assert asked.response.message.text == asked.streamed == "I look.\n\nIt is 7."
+    assert [entry["block"]["phase"] for entry in asked.response.message.opaque] == [
+        "commentary",
+        "final_answer",
+    ]
     assert [each for each in asked.deltas if isinstance(each, TextDelta)] == [
         TextDelta("I look.", "commentary"),
         TextDelta("\n\nIt is "),
@@ -161,6 +165,9 @@ async def test_a_stream_that_ends_with_something_open_is_cut(events: list[Event]
 
 async def test_a_stream_without_its_last_event_is_whole_if_nothing_is_open() -> None:
     assert (await streamed(*spoken(0, "all"))).response.message.text == "all"
+    assert (await streamed(added(0, called("c1")), done(0, called("c1")))).calls == [
+        ("c1", "lookup", "{}")
+    ]
 
 
 async def test_a_length_stop_keeps_what_came_and_marks_the_cut_call() -> None:
@@ -244,7 +251,15 @@ async def test_signed_reasoning_goes_back_in_order_to_the_same_provider_only() -
         *(added(2, called("c1")), done(2, called("c1", "{}"))),
         *(added(3, second), done(3, second)),
         *(added(4, called("c2")), done(4, called("c2", '{"k": 1}'))),
-        ended(),
+        # What came before is summed up, and must not be taken twice.
+        ended(
+            "completed",
+            REASONING,
+            message("I look.", phase="commentary"),
+            called("c1", "{}"),
+            second,
+            called("c2", '{"k": 1}'),
+        ),
     ]
     async with ModelServer(Reply(sse(*events)), Reply(sse(*spoken(0, "ok"), ended()))) as server:
         model = OpenAIModel("m", base_url=server.url, api="responses")
