@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from changeover_shared._identifiers import new_incarnation
 from changeover_shared._items import AssistantMessage
 from changeover_shared._keys import route_of
 from changeover_shared._lease_store import LeaseStore
+from changeover_shared._records import ClaimRefused, Grant
 from changeover_shared._settings import Settings
 from changeover_shared._words import Status
 from changeover_worker._agent import Agent
@@ -258,6 +260,36 @@ async def test_a_second_drain_hands_off_at_once(url: str) -> None:
             head = await store.read_head("slow:1")
             assert head is not None
             assert head.attempts == 0
+
+
+async def test_a_drain_awaits_the_claim_in_flight_and_gives_its_grants_back(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, asked, answer = LeaseStore.claim, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: LeaseStore, *args: Any, **named: Any) -> tuple[Grant | ClaimRefused, ...]:
+        granted = await claim(self, *args, **named)
+        asked.set()
+        await answer.wait()
+        return granted
+
+    monkeypatch.setattr(LeaseStore, "claim", slow)
+    gate = Gate()
+    async with fleet(url) as (settings, client, store):
+        await client.submit("slow:1", "hello", agent="slow")
+        async with working(gated(gate), settings, url) as at:
+            await asked.wait()
+            assert await status(store, "slow:1") is Status.HELD
+            at.worker.drain("deploy")
+            await at.has_logged("drain_started")
+            assert not at.task.done()
+            answer.set()
+            assert not (await at.task).forced
+            assert gate.waiting == []
+            assert await status(store, "slow:1") is Status.READY
+            head = await store.read_head("slow:1")
+            assert head is not None
+            assert (head.fence, head.attempts) == (1, 0)
 
 
 async def test_a_paused_worker_claims_nothing_and_goes_on_with_what_it_holds(url: str) -> None:
