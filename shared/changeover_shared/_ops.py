@@ -68,5 +68,9 @@ def class_of(op: Op) -> SubmissionClass:
 
 
 def digest(op: Op) -> str:
-    """16 hex digits over the op's content: the same id with another digest is `IdReused`."""
-    return hashlib.sha256(op.model_dump_json().encode()).hexdigest()[:16]
+    """16 hex digits over the op's content: the same id with another digest is `IdReused`.
+
+    Defaults are left out, so that a release with one more optional field agrees with this one.
+    """
+    content = f"{op.type} {op.model_dump_json(exclude_defaults=True)}"
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
