@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,11 +21,12 @@ from changeover_shared._words import Status
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._claim_decisions import SOLO
+from changeover_worker._keeper import LeaseKeeper
 from changeover_worker._model import Emit, ModelRequest, ModelResponse, TextDelta
 from changeover_worker._sweep import Sweep
 from changeover_worker._worker import Worker
 from changeover_worker.testing import ScriptedModel, fail, say
-from tests.support.servers import free_port, running_server
+from tests.support.servers import free_port, running_server, server_process
 from tests.support.working import (
     ask_many,
     die,
@@ -318,6 +321,21 @@ async def test_a_worker_outlives_the_loss_of_all_its_connections(url: str) -> No
         assert (await client.wait("quick:1", receipt.submission_id)).text == "yes"
 
 
+async def test_a_worker_can_be_drained_while_redis_hangs() -> None:
+    gate = Gate()
+    with server_process() as server:
+        async with fleet(server.url, drain_grace="100ms") as (settings, client, _):
+            await client.submit("slow:1", "hello", agent="slow")
+            async with working(gated(gate), settings, server.url) as at:
+                await eventually(lambda: bool(gate.waiting), "the session runs")
+                server.process.send_signal(signal.SIGSTOP)
+                at.worker.drain("deploy")
+                await at.task
+                server.process.send_signal(signal.SIGCONT)
+                (said,) = at.logged("warning")[-1:]
+                assert said["code"] == "not_evicted"
+
+
 async def test_a_burst_ends_when_nothing_is_left_and_counts_failures(url: str) -> None:
     async with fleet(url) as (settings, client, store):
         receipts = [*await ask_many(client, "quick", 20), *await ask_many(client, "broken", 2)]
@@ -347,6 +365,28 @@ async def test_a_part_that_fails_takes_the_worker_down_in_order(
                 await at.task
             assert await status(store, "slow:1") is Status.READY
             assert at.logged("drain_started")[0]["reason"] == "sweep failed"
+
+
+async def test_a_keeper_that_fails_stops_what_it_kept_and_the_worker(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = threading.Event()
+
+    async def breaks(self: LeaseKeeper) -> None:
+        await asyncio.to_thread(broken.wait)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(LeaseKeeper, "_watch", breaks)
+    gate = Gate()
+    async with fleet(url) as (settings, client, store):
+        await client.submit("slow:1", "hello", agent="slow")
+        async with working(gated(gate), settings, url) as at:
+            await eventually(lambda: bool(gate.waiting), "the session runs")
+            broken.set()
+            with pytest.raises(RuntimeError, match="a bug"):
+                await at.task
+            assert len(at.logged("lease_lost")) == 1
+            assert await status(store, "slow:1") is Status.READY
 
 
 async def test_the_registry_says_who_runs(url: str) -> None:

@@ -117,7 +117,7 @@ class ClaimLoop:
         """Do without the hints while they are silent."""
         while True:
             await asyncio.sleep(random.uniform(0.8, 1.2))
-            if self._bell.lasts or self._gate.lasts:
+            if self._slots.free and (self._bell.lasts or self._gate.lasts):
                 partition = random.randrange(self._store.keys.partitions)
                 for route in self._routes:
                     await self._take(route, partition)

@@ -36,6 +36,7 @@ from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_worker._held import Held
 from changeover_worker._outage import Outage
+from changeover_worker._overdue import close
 
 BATCH = 200
 """The most leases that one call renews: 0.6 ms of Redis."""
@@ -167,7 +168,7 @@ class LeaseKeeper:
             for task in (*loops, stop):
                 task.cancel()
             await asyncio.gather(*loops, stop, return_exceptions=True)
-            await store.aclose()
+            await close(store)
 
     async def _renewals(self, store: LeaseStore) -> None:
         while True:

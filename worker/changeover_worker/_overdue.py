@@ -1,12 +1,23 @@
-"""Place what lost its holder or came due, and ring for it."""
+"""Place what lost its holder or came due, and ring for it; say farewell to Redis."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._records import Peeked
 from changeover_shared._settings import Settings
+
+FAREWELL_S = 2.0
+"""How long a process that stops waits for Redis; what it leaves behind runs out by itself."""
+
+
+async def close(store: LeaseStore) -> None:
+    """Close a store's connections; what a hung server still owes is not waited for."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL_S):
+            await store.aclose()
 
 
 def max_ttl_ms(settings: Settings) -> int:

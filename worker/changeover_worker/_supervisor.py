@@ -21,13 +21,12 @@ from changeover_shared._errors import ChangeoverError
 from changeover_shared._identifiers import new_incarnation, worker_name
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._settings import Settings
-from changeover_worker._overdue import release_all
+from changeover_worker._overdue import FAREWELL_S, close, release_all
 from changeover_worker._process import DRAINED, FORCED, MISCONFIGURED, TURN_FAILED
 
 QUICK_S: Final = 10.0
 """A child that dies sooner is replaced more slowly each time."""
 SLOWEST_S: Final = 30.0
-FAREWELL_S: Final = 2.0
 
 
 def backoff(quick_deaths: int) -> float:
@@ -82,7 +81,7 @@ class Supervisor:
                 for name in self._names:
                     group.create_task(self._keep(name, store), name=name)
         finally:
-            await store.aclose()
+            await close(store)
         return verdict(self._codes)
 
     def pass_on(self, number: signal.Signals) -> None:
@@ -140,7 +139,7 @@ class Supervisor:
         except (ChangeoverError, TimeoutError) as error:
             self._log.warning("warning", code="not_evicted", worker=incarnation, text=str(error))
         else:
-            self._log.info("evicted", worker=incarnation, sessions=count)
+            self._log.warning("warning", code="worker_evicted", worker=incarnation, sessions=count)
 
     async def _rest(self, seconds: float) -> None:
         try:

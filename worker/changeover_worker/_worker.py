@@ -7,19 +7,18 @@ import os
 import socket
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from changeover_shared._errors import ChangeoverError, Invalid, ServerUnfit
+from changeover_shared._errors import ChangeoverError, Invalid
 from changeover_shared._identifiers import new_incarnation, worker_of
 from changeover_shared._keys import route_of
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._results import WorkerInfo
-from changeover_shared._server_check import fitness
 from changeover_shared._settings import Settings
 from changeover_worker._app import App
 from changeover_worker._burst import Burst
@@ -27,8 +26,9 @@ from changeover_worker._claims import ClaimLoop
 from changeover_worker._keeper import LeaseKeeper
 from changeover_worker._log import make_log
 from changeover_worker._outage import Outage
-from changeover_worker._overdue import release_all
+from changeover_worker._overdue import FAREWELL_S, close, release_all
 from changeover_worker._running import Running
+from changeover_worker._server import checked_server
 from changeover_worker._session import SessionRunner
 from changeover_worker._silence import Silence
 from changeover_worker._slots import Slots
@@ -37,8 +37,6 @@ from changeover_worker._worker_name import default_name
 
 LAST_S = 5.0
 """How long a forced hand-off may take before the sessions are left to an eviction."""
-FAREWELL_S = 2.0
-"""How long the last eviction may take; without it the leases run out by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +93,10 @@ class Worker:
         """Serve until drained; raises `SetupError` or `StoreUnavailable` before it has begun."""
         async with AsyncExitStack() as stack:
             store = await LeaseStore.open(self._url, self._settings, name=self.incarnation)
-            stack.push_async_callback(store.aclose)
+            stack.push_async_callback(close, store)
             store.on_lost, store.on_back = self._outage.noticed, self._outage.over
             self._started_at_ms = store.clock.now_ms()
-            self._log_start(await self._checked(store))
+            self._log_start(await checked_server(store, self._log))
             resources = await stack.enter_async_context(self._app.lifespan())
             keeper = LeaseKeeper(
                 self._url,
@@ -145,7 +143,7 @@ class Worker:
 
     def pause(self) -> None:
         """Claim nothing more; what is held goes on."""
-        self._log.info("paused", sessions=self._slots.count)
+        self._log.warning("warning", code="paused", text="nothing more is claimed")
         self._slots.close()
 
     def _make_running(self, store: LeaseStore, keeper: LeaseKeeper, resources: Any) -> Running:
@@ -254,18 +252,6 @@ class Worker:
             started_at_ms=self._started_at_ms,
         )
 
-    async def _checked(self, store: LeaseStore) -> str:
-        """Judge the server and say what it is; raises `ServerUnfit`."""
-        info, config = await store.server()
-        if not info:
-            return ""
-        found = fitness(info, config)
-        if found.fatal:
-            raise ServerUnfit(found.fatal)
-        for text in found.warnings:
-            self._log.warning("warning", code="server", text=text)
-        return summary(info, config)
-
     def _log_start(self, redis: str) -> None:
         worker, _, boot = self.incarnation.rpartition(":")
         lease, renew = (s.total_seconds() for s in (self._settings.lease, self._settings.renew))
@@ -279,14 +265,6 @@ class Worker:
             lease=f"{lease:g}s/{renew:g}s",
             redis=redis,
         )
-
-
-def summary(info: Mapping[str, str], config: Mapping[str, str]) -> str:
-    """A server in a few words: `8.2.1 aof noeviction`."""
-    version = info.get("valkey_version") or info.get("redis_version", "")
-    aof = "aof" if info.get("aof_enabled") == "1" else "no aof"
-    policy = config.get("maxmemory-policy") or info.get("maxmemory_policy", "")
-    return " ".join(filter(None, (version, aof, policy)))
 
 
 async def _until_ended(keeper: LeaseKeeper) -> None:

@@ -1,0 +1,32 @@
+"""The server as a worker meets it: judged before anything is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from structlog.typing import FilteringBoundLogger
+
+from changeover_shared._errors import ServerUnfit
+from changeover_shared._lease_store import LeaseStore
+from changeover_shared._server_check import fitness
+
+
+async def checked_server(store: LeaseStore, log: FilteringBoundLogger) -> str:
+    """Say what the server is, and warn of what speaks against it; raises `ServerUnfit`."""
+    info, config = await store.server()
+    if not info:
+        return ""
+    found = fitness(info, config)
+    if found.fatal:
+        raise ServerUnfit(found.fatal)
+    for text in found.warnings:
+        log.warning("warning", code="server", text=text)
+    return summary(info, config)
+
+
+def summary(info: Mapping[str, str], config: Mapping[str, str]) -> str:
+    """A server in a few words: `8.2.1 aof noeviction`."""
+    version = info.get("valkey_version") or info.get("redis_version", "")
+    aof = "aof" if info.get("aof_enabled") == "1" else "no aof"
+    policy = config.get("maxmemory-policy") or info.get("maxmemory_policy", "")
+    return " ".join(filter(None, (version, aof, policy)))
