@@ -1,0 +1,191 @@
+"""Errors: the tree as its docstring draws it, and texts that say what to do."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from changeover_shared import _errors
+from changeover_shared._errors import (
+    AlreadyDecided,
+    AppNotFound,
+    Busy,
+    ChangeoverError,
+    Closed,
+    Deleted,
+    ExtraMissing,
+    FormatTooNew,
+    IdExpired,
+    IdReused,
+    Invalid,
+    KeyMissing,
+    LeaseError,
+    LeaseExpired,
+    LeaseGone,
+    LeaseLost,
+    NotCompleted,
+    NotWaiting,
+    PartitionMismatch,
+    RequestError,
+    ServerUnfit,
+    SessionDeleted,
+    SetupError,
+    StoreUnavailable,
+    TooLarge,
+    ToolError,
+    UnknownSession,
+    UnknownSubmission,
+    WaitTimeout,
+)
+from changeover_shared._events import Failure
+from changeover_shared._results import Outcome, Receipt
+from changeover_shared._words import Ending
+
+DRAWN = re.compile(r"^( *)[*+>-] ((?:[A-Z]\w+(?:, )?)+)", re.M)
+
+
+def drawn_tree() -> dict[str, str]:
+    """Each class of the docstring with the one it is drawn under."""
+    found: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    continued = re.sub(r",\n +", ", ", _errors.__doc__ or "")
+    for indent, names in DRAWN.findall(continued):
+        depth = len(indent)
+        while above and above[-1][0] >= depth:
+            above.pop()
+        for name in names.rstrip(", ").split(", "):
+            found[name] = above[-1][1] if above else ""
+        above.append((depth, names.split(", ")[0]))
+    return found
+
+
+def classes() -> dict[str, type[ChangeoverError]]:
+    return {
+        name: value
+        for name, value in vars(_errors).items()
+        if isinstance(value, type) and issubclass(value, ChangeoverError)
+    }
+
+
+def test_the_tree_is_the_one_that_is_drawn() -> None:
+    parents = {name: kind.__mro__[1].__name__ for name, kind in classes().items()}
+    parents["ChangeoverError"] = ""
+    assert drawn_tree() == parents
+
+
+def test_every_code_is_one_word_and_means_one_class() -> None:
+    codes = {name: kind.code for name, kind in classes().items()}
+    shared = {"RequestError"}
+    assert all(re.fullmatch(r"[a-z_]+", code) for code in codes.values())
+    mine = [code for name, code in codes.items() if name not in shared]
+    assert len(set(mine)) == len(mine)
+
+
+RECEIPT = Receipt(session_id="s:1", submission_id="m:1", answer="accepted")
+OUTCOME = Outcome(
+    session_id="s:1", submission_id="m:1", ending=Ending.FAILED,
+    error=Failure(kind="provider_auth", message="no key"),
+)  # fmt: skip
+RAISED: list[tuple[ChangeoverError, str, str, str]] = [
+    # the error, what happened, what was left unchanged, what to do
+    (Invalid(field="text", reason="is blank"), "text: is blank", "nothing was sent", ""),
+    (TooLarge(what="text", size=9, limit=8), "9 bytes", "nothing was accepted", "send less"),
+    (UnknownSession(session_id="s:1"), "no session 's:1'", "nothing was changed", "first sub"),
+    (
+        UnknownSubmission(session_id="s:1", submission_id="m:1"),
+        "no submission 'm:1'", "nothing was changed", "never accepted, or",
+    ),
+    (Closed(session_id="s:1"), "is closed", "nothing was accepted", "use a new id"),
+    (Deleted(session_id="s:1"), "was deleted", "nothing was accepted", ""),
+    (
+        Busy(session_id="s:1", scope="inbox", depth=64, limit=64, retry_after=timedelta(seconds=1)),
+        "inbox of 's:1' holds 64 of 64", "nothing was accepted", "same id after 1 s",
+    ),
+    (
+        IdReused(session_id="s:1", submission_id="m:1"),
+        "with other content", "nothing was accepted", "use another one",
+    ),
+    (
+        IdExpired(submission_id="m:1", reason="is from the future"),
+        "'m:1' is from the future", "nothing was accepted", "use a new id",
+    ),
+    (
+        NotWaiting(session_id="s:1", request_id="r"),
+        "'r' of session 's:1' is not waiting", "nothing was accepted", "",
+    ),
+    (
+        AlreadyDecided(session_id="s:1", request_id="r"),
+        "was answered before", "changed nothing", "",
+    ),
+    (
+        WaitTimeout(receipt=RECEIPT, waited=timedelta(seconds=5)),
+        "has not ended after 5 s", "it goes on", "client.wait('s:1', 'm:1')",
+    ),
+    (NotCompleted(OUTCOME), "failed: no key", "the session is usable", "changeover show s:1"),
+    (
+        StoreUnavailable(reason="timeout", submission_id="m:1"),
+        "did not answer: timeout", "may or may not be accepted", "with id 'm:1' is safe",
+    ),
+    (StoreUnavailable(reason="x"), "did not answer", "the outcome is unknown", "try again"),
+    (
+        LeaseLost(session_id="s:1", fence=1, current=2),
+        "fence 1 was superseded by 2", "nothing was written", "",
+    ),
+    (LeaseGone(session_id="s:1", fence=1), "was given up", "nothing was written", ""),
+    (LeaseExpired(session_id="s:1", fence=1), "expired", "nothing was written", ""),
+    (SessionDeleted(session_id="s:1"), "was deleted", "nothing was written", ""),
+    (
+        PartitionMismatch(prefix="co", fleet=64, asked=32),
+        "has 64 partitions, you asked for 32", "nothing was written", "CHANGEOVER_PARTITIONS",
+    ),
+    (
+        FormatTooNew(what="session 's:1'", found="2"),
+        "has format 2", "nothing was changed", "upgrade this process",
+    ),
+    (ServerUnfit(["too old", "evicts keys"]), "cannot be used", "", "too old; evicts keys"),
+    (
+        AppNotFound(target="bot:ap", reason="no attribute"),
+        "no app at 'bot:ap': no attribute", "nothing was claimed", "bot:app",
+    ),
+    (ExtraMissing(what="openai", extra="openai"), "openai needs", "", "changeover[openai]"),
+    (
+        KeyMissing(what="openai:gpt", variable="OPENAI_API_KEY"),
+        "has no API key", "nothing was sent", "OPENAI_API_KEY",
+    ),
+    (ToolError("the text for the model"), "the text for the model", "", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "happened", "unchanged", "remedy"), RAISED)
+def test_a_text_says_what_happened_what_was_left_unchanged_and_what_to_do(
+    error: ChangeoverError, happened: str, unchanged: str, remedy: str
+) -> None:
+    text = str(error)
+    assert happened in text and unchanged in text and remedy in text
+    assert text.find(happened) <= (text.find(unchanged) if unchanged else len(text))
+    assert not text.endswith(".")
+
+
+def test_every_error_that_is_raised_is_shown_here() -> None:
+    abstract = {ChangeoverError, RequestError, LeaseError, SetupError}
+    shown = {type(error) for error, *_ in RAISED}
+    endings = {kind for kind in classes().values() if issubclass(kind, NotCompleted)}
+    assert shown | endings | abstract == set(classes().values())
+
+
+def test_what_was_given_can_be_asked_for() -> None:
+    error = Busy(session_id="s", scope="inbox", depth=1, limit=2, retry_after=timedelta(seconds=3))
+    found: dict[str, Any] = vars(error)
+    assert found == {
+        "session_id": "s", "scope": "inbox", "depth": 1, "limit": 2,
+        "retry_after": timedelta(seconds=3),
+    }  # fmt: skip
+    assert ToolError("x", retryable=True).retryable
+    assert not ToolError("x").retryable
+
+
+def test_an_invalid_value_is_a_value_error_as_well() -> None:
+    assert issubclass(Invalid, ValueError)

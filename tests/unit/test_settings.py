@@ -1,0 +1,94 @@
+"""Settings: the environment, what wins over it, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from changeover_shared._errors import Invalid
+from changeover_shared._settings import Settings, read_settings
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"CHANGEOVER_{name.upper()}", raising=False)
+
+
+def test_the_defaults_are_the_ones_that_the_documents_name() -> None:
+    settings = read_settings()
+    assert (settings.prefix, settings.partitions, settings.agent) == ("co", 64, "assistant")
+    assert (settings.max_message, settings.max_inbox) == (1024**2, 64)
+    assert settings.max_inbox_bytes == 8 * 1024**2
+    assert (settings.lease, settings.renew) == (timedelta(seconds=30), timedelta(seconds=10))
+    assert (settings.dedup_window, settings.journal_events) == (timedelta(hours=24), 10_000)
+    assert (settings.takeover_attempts, settings.max_steps) == (5, 256)
+    assert settings.drain_grace == timedelta(seconds=25)
+
+
+def test_the_environment_is_read_with_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "LEASE": "1m", "RENEW": "500ms", "MAX_MESSAGE": "64KiB", "QUEUES": "a, b,,c",
+        "PARTITIONS": "8", "TENANT": "acme",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"CHANGEOVER_{name}", value)
+    settings = read_settings()
+    assert (settings.lease, settings.renew) == (timedelta(minutes=1), timedelta(seconds=0.5))
+    assert (settings.max_message, settings.queues) == (65_536, ("a", "b", "c"))
+    assert (settings.partitions, settings.tenant) == (8, "acme")
+
+
+def test_what_is_given_wins_and_none_means_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHANGEOVER_PARTITIONS", "8")
+    assert read_settings(partitions=16).partitions == 16
+    assert read_settings(partitions=None).partitions == 8
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHANGEOVER_PARTITIONS", "")
+    settings = read_settings()
+    assert settings.partitions == 64
+    assert "partitions" not in settings.model_fields_set
+
+
+def test_it_is_known_whether_the_partitions_were_asked_for() -> None:
+    """Hole 38: a default adopts the fleet's number, a choice is checked against it."""
+    assert "partitions" in read_settings(partitions=64).model_fields_set
+    assert "partitions" not in read_settings().model_fields_set
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"partitions": 0}, "CHANGEOVER_PARTITIONS: "),
+        ({"partitions": 4097}, "CHANGEOVER_PARTITIONS: "),
+        ({"prefix": "a b"}, "CHANGEOVER_PREFIX: "),
+        ({"prefix": "a{b"}, "CHANGEOVER_PREFIX: "),
+        ({"agent": ""}, "CHANGEOVER_AGENT: "),
+        ({"tenant": "a/b"}, "CHANGEOVER_TENANT: "),
+        ({"queues": "a,b c"}, "CHANGEOVER_QUEUES: "),
+        ({"lease": "soon"}, "CHANGEOVER_LEASE: .*is no duration"),
+        ({"max_message": "big"}, "CHANGEOVER_MAX_MESSAGE: .*is no size"),
+        ({"max_inbox": 0}, "CHANGEOVER_MAX_INBOX: "),
+        ({"log_format": "xml"}, "CHANGEOVER_LOG_FORMAT: "),
+        ({"lease": "20s"}, "settings: lease 0:00:20 must be at least three times renew 0:00:10"),
+        ({"lease": "30s", "margin": "20s"}, "settings: margin 0:00:20 leaves no time"),
+    ],
+)
+def test_what_is_wrong_is_named(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        read_settings(**given)
+
+
+def test_an_unknown_setting_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet is upgraded one process at a time, with one environment."""
+    monkeypatch.setenv("CHANGEOVER_LATER", "1")
+    assert read_settings().prefix == "co"
+
+
+def test_settings_do_not_change() -> None:
+    settings = read_settings()
+    with pytest.raises(ValueError, match="frozen"):
+        settings.partitions = 8  # type: ignore[misc]
