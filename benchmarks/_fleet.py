@@ -14,7 +14,7 @@ from changeover import Client, Ending, Receipt, Refused, Settings, Submission
 from changeover_shared._identifiers import partition_of
 from changeover_shared._keys import Keys, route_of
 
-_POLL_S = 0.02
+_POLL_S = 0.05
 _PATIENCE_S = 300
 TEXT = "what about my order? " + "y" * 179
 """What every message says: 200 bytes."""

@@ -30,6 +30,8 @@ class Counters:
     script_calls: float
     script_us: float
     input_bytes: float
+    reads: float
+    """From sockets; fewer than commands where they arrive together."""
 
     def since(self, before: Counters) -> Counters:
         """What has been added since `before`."""
@@ -39,6 +41,7 @@ class Counters:
             self.script_calls - before.script_calls,
             self.script_us - before.script_us,
             self.input_bytes - before.input_bytes,
+            self.reads - before.reads,
         )
 
 
@@ -65,6 +68,7 @@ class Server:
             script_calls=scripts["calls"],
             script_us=scripts["usec"],
             input_bytes=info["total_net_input_bytes"],
+            reads=info["total_reads_processed"],
         )
 
     def data_bytes(self) -> int:

@@ -35,6 +35,7 @@ async def _run(scale: Scale, *, durable: bool = False) -> Values:
         "scripts": added.script_calls / count,
         "scripts_all": whole.script_calls / count,
         "commands": (added.commands - looked) / count,
+        "reads": added.reads / count,
         "redis_us": added.cpu_us / count,
         "worker_us": 1e6 * worker_s / count,
     }
@@ -53,6 +54,7 @@ _ROWS = (
     Row("scripts", "script calls per turn, by the worker", "", "at most 4"),
     Row("scripts_all", "script calls per turn, with its submission", "", "at most 4"),
     Row("commands", "Redis commands per turn, those in scripts among them", ""),
+    Row("reads", "reads from sockets by Redis per turn", ""),
     Row("redis_us", "Redis CPU per turn", "us"),
     Row("worker_us", "worker CPU per turn", "us"),
 )
