@@ -375,8 +375,9 @@ async def test_an_interrupt_that_waits_when_the_session_is_granted_is_settled_fi
         await gate.waiting.wait()
         await on.submit(InterruptOp(), "i1")
         await on.die(run, held)
+        kinds = count_commits()
         end = await on.run(app, "w:00000002")
-        assert (end.how, gate.asked) == ("released", 1)
+        assert (end.how, gate.asked, kinds) == ("released", 1, ["end"])
         assert await on.ending() is Ending.ABORTED
 
 
@@ -435,6 +436,9 @@ async def test_a_tool_that_may_have_run_is_run_again_only_if_it_says_so(
         assert len(keys) == runs
         (ended,) = [event for event in await on.events() if isinstance(event, ToolCallEnd)]
         assert ended.unknown is (runs == 1)
+        told = [c.kwargs for c in on.log.calls if c.args == ("tool_unknown",)]
+        wanted = [{"session": "s", "call": ended.call_id, "tool": "act"}] if runs == 1 else []
+        assert told == wanted
         assert await on.ending() is Ending.COMPLETED
 
 

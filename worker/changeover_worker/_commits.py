@@ -18,7 +18,7 @@ from changeover_shared._results import TurnRecord
 from changeover_shared._settings import Settings
 from changeover_shared._words import CommitKind, Ending, Next, Status
 from changeover_worker._agent import Agent
-from changeover_worker._draft import Draft, Tail
+from changeover_worker._draft import NO_TAIL, Draft, Tail
 from changeover_worker._ending import abort, fail
 from changeover_worker._execution import open_calls
 from changeover_worker._held import Drain, Held
@@ -64,7 +64,7 @@ class Commits:
         self.gone: Status | None = None
         """What became of the session with the commit that gave the lease up."""
 
-    async def write(self, draft: Draft, tail: Tail | None = None) -> None:
+    async def write(self, draft: Draft, tail: Tail = NO_TAIL) -> None:
         """Commit `draft`, or what has to be committed instead; `tail` is its model step's.
 
         Raises `Stale`, and `LeaseError` when nothing may be written any more.
@@ -72,7 +72,7 @@ class Commits:
         refused = await self._try(draft)
         if refused is None:
             return
-        instead = self._instead(draft, refused, tail or Tail())
+        instead = self._instead(draft, refused, tail)
         if instead is None or await self._try(instead) is not None:
             raise Stale(refused.word)
 

@@ -66,6 +66,9 @@ class Tail:
     """What the provider counted while streaming."""
 
 
+NO_TAIL: Final = Tail()
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """One commit's content. `checkpoint` is the state after it."""

@@ -21,7 +21,7 @@ from changeover_shared._events import (
 from changeover_shared._items import AssistantMessage, Item
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next, StepEnding
-from changeover_worker._draft import Draft, Tail
+from changeover_worker._draft import NO_TAIL, Draft, Tail
 from changeover_worker._execution import (
     close_group,
     close_step,
@@ -68,7 +68,7 @@ def fail(
     failure: Failure,
     *,
     now_ms: int,
-    tail: Tail = Tail(),  # noqa: B008  frozen
+    tail: Tail = NO_TAIL,
     events: tuple[Event, ...] = (),
 ) -> Draft:
     """The turn cannot go on; the session can."""
@@ -86,7 +86,7 @@ def abort(
     reason: str,
     *,
     now_ms: int,
-    tail: Tail = Tail(),  # noqa: B008  frozen
+    tail: Tail = NO_TAIL,
     unknown: str = "",
 ) -> Draft:
     """The turn was stopped. `unknown` is what its open calls are answered with."""

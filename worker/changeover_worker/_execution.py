@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from changeover_shared._checkpoint import ActiveStep, Checkpoint, Execution, PendingCall
 from changeover_shared._events import Event, StepCompleted, StepStarted, ToolCallEnd
 from changeover_shared._items import Item, ToolResult, Usage
 from changeover_shared._words import StepEnding
+
+NO_USAGE: Final = Usage()
 
 
 def open_execution(checkpoint: Checkpoint) -> Execution:
@@ -43,7 +45,7 @@ def open_step(
 def close_step(
     execution: Execution,
     ending: StepEnding,
-    usage: Usage = Usage(),  # noqa: B008  frozen
+    usage: Usage = NO_USAGE,
     removed: tuple[tuple[int, int], ...] = (),
 ) -> tuple[Execution, list[Event]]:
     """End the model step in flight, if there is one."""
