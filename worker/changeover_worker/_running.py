@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from changeover_shared._errors import LeaseLost
+from changeover_shared._errors import ChangeoverError, LeaseLost
 from changeover_shared._identifiers import partition_of, worker_of
 from changeover_shared._keys import queue_of
 from changeover_shared._lease_store import LeaseStore
@@ -125,12 +124,14 @@ class Running:
                 ms=round((time.monotonic() - (self._draining_since or time.monotonic())) * 1000),
             )
         elif end.how == "lost":
-            facts: dict[str, Any] = {"session": session, "fence": fence}
-            if isinstance(end.error, LeaseLost):
-                facts["current"] = end.error.current
-            word = getattr(end.error, "code", "")
-            # What the keeper still kept was found out by a write.
-            self._log.warning("write_refused" if kept else "lease_lost", word=word, **facts)
+            self._log.warning(
+                # What the keeper still kept was found out by a write.
+                "write_refused" if kept else "lease_lost",
+                word=end.error.code if isinstance(end.error, ChangeoverError) else "",
+                session=session,
+                fence=fence,
+                current=end.error.current if isinstance(end.error, LeaseLost) else None,
+            )
 
 
 def _waited(grant: Grant, now_ms: int) -> int:

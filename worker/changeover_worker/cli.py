@@ -39,13 +39,13 @@ def worker(
         typer.Option("--queue", "-q", help="A queue to serve. Default: the app's agents."),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-c", help="Sessions held at once. [200]")
+        int | None, typer.Option("--concurrency", "-c", help="Sessions held at once. Default: 200.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", "-p", help="Worker processes. [1]")
+        int | None, typer.Option("--processes", "-p", help="Worker processes. Default: 1.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="What this worker is called. [w<pid>@<host>]")
+        str | None, typer.Option("--name", help="What it is called. Default: w<pid>@<host>.")
     ] = None,
     build: Annotated[
         str | None, typer.Option("--build", help="Which release of the app it runs.")
