@@ -1,0 +1,198 @@
+"""`changeover dev`: a server and a worker on this machine, and a new worker for each change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from changeover.cli._changes import Changes
+from changeover.cli._entry_points import require_worker
+from changeover.cli._exits import DONE, FORCED, MISCONFIGURED
+from changeover.cli._options import Redis
+from changeover.cli._output import note
+from changeover_shared._connect import DEFAULT_DIRECTORY, reach
+from changeover_shared._errors import StoreUnavailable
+from changeover_shared._identifiers import new_incarnation
+from changeover_shared._lease_store import LeaseStore
+from changeover_shared._settings import read_settings
+
+NAME: Final = "dev"
+RESTART_S: Final = 1.0
+"""How long a worker that died is not replaced, so that one that cannot live does not spin."""
+FAREWELL_S: Final = 2.0
+
+
+def dev(
+    app: Annotated[str, typer.Argument(metavar="APP", help="The app, as module:attribute.")],
+    reload: Annotated[
+        bool, typer.Option("--reload/--no-reload", help="Start anew when a .py file changes.")
+    ] = True,
+    redis: Redis = None,
+) -> None:
+    """Run everything on this machine: a server and a worker with reload.
+
+    A turn that runs while a file changes goes on in the new code, at its next step. The server
+    is an embedded one in ./.changeover unless a URL is given. Ctrl-C drains the worker.
+    """
+    require_worker("changeover dev")
+    raise typer.Exit(asyncio.run(_serve(app, redis, reload=reload)))
+
+
+async def _serve(app: str, url: str | None, *, reload: bool) -> int:
+    told = url or read_settings().redis_url or os.environ.get("REDIS_URL")
+    where = told or f"embedded://{DEFAULT_DIRECTORY}"
+    reached = await asyncio.to_thread(reach, where)
+    try:
+        if reached.embedded is not None:
+            where = reached.embedded.url
+            note(f"{reached.embedded.version} (embedded in {reached.embedded.directory})")
+        else:
+            note(f"redis {reached.target.shown}")
+        return await Dev(app, where, reload=reload).run()
+    finally:
+        await asyncio.to_thread(reached.close)
+
+
+@dataclass
+class Started:
+    """A worker process and the task that awaits its exit code."""
+
+    incarnation: str
+    process: Process
+    exited: asyncio.Task[int]
+    told: bool = False
+    """It was asked to drain; asking again would force it."""
+
+    def drain(self) -> None:
+        """Ask it, once, to hand its sessions off and end."""
+        if not self.told:
+            self.signal(signal.SIGTERM)
+        self.told = True
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it lives."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+
+
+class Dev:
+    """Keeps one worker running; after a change the old one hands its sessions off to a new one."""
+
+    def __init__(self, app: str, url: str, *, reload: bool) -> None:
+        self._app = app
+        self._url = url
+        self._changes = Changes(Path.cwd()) if reload else None
+        self._stopping = asyncio.Event()
+        self._alive: list[Started] = []
+
+    async def run(self) -> int:
+        """Run until a signal, or until the worker ends when nothing is reloaded; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            while not self._stopping.is_set():
+                code = await self._one_worker()
+                if self._changes is None:
+                    return code
+        finally:
+            codes = await self._end_all()
+        return FORCED if FORCED in codes else DONE
+
+    def _stop(self) -> None:
+        """Drain every worker; asked again, let them hand off at once."""
+        again = self._stopping.is_set()
+        self._stopping.set()
+        for worker in self._alive:
+            if again:
+                worker.signal(signal.SIGQUIT)
+            else:
+                worker.drain()
+
+    async def _one_worker(self) -> int:
+        """Start a worker and await what ends its time: a change, a signal, or its own end."""
+        worker = await self._start()
+        change = asyncio.create_task(self._change())
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({worker.exited, change, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if change.done():
+                note(f"{change.result()} changed: the worker hands off to a new one")
+                worker.drain()
+                return DONE
+            code = await worker.exited
+            if self._changes is not None and not self._stopping.is_set():
+                await self._after_death(worker, code, change, stop)
+            return code if code >= 0 else 128 - code
+        finally:
+            for task in (change, stop):
+                task.cancel()
+
+    async def _after_death(
+        self,
+        worker: Started,
+        code: int,
+        change: asyncio.Task[str],
+        stop: asyncio.Task[bool],
+    ) -> None:
+        """Wait for what may help: a change if the app does not start, else a moment."""
+        if code == MISCONFIGURED:
+            note("waiting for a change")
+            await asyncio.wait({change, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return
+        note(f"the worker ended with {code}; a new one is started")
+        await self._bury(worker)
+        await asyncio.wait({change, stop}, timeout=RESTART_S)
+
+    async def _change(self) -> str:
+        """The name of a file that changed; never without reload."""
+        if self._changes is None:
+            never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            return await never
+        return await self._changes.next()
+
+    async def _start(self) -> Started:
+        incarnation = new_incarnation(NAME)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "changeover_worker", self._app, "--processes", "1"),
+            *("--name", NAME, "--incarnation", incarnation),
+            stdin=asyncio.subprocess.DEVNULL,
+            env={"CHANGEOVER_LOG_FORMAT": "text", **os.environ, "CHANGEOVER_REDIS_URL": self._url},
+            # A Ctrl-C at the terminal comes here alone, and is passed on.
+            start_new_session=True,
+        )
+        note(f"worker of {self._app} pid {process.pid}")
+        started = Started(incarnation, process, asyncio.create_task(process.wait()))
+        self._alive = [worker for worker in self._alive if not worker.exited.done()] + [started]
+        return started
+
+    async def _bury(self, worker: Started) -> None:
+        """End the leases of a dead worker; a server that does not answer lets them run out."""
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                store = await LeaseStore.open(self._url, read_settings(), name="dev supervisor")
+                try:
+                    await store.evict(worker.incarnation)
+                    await store.unregister(worker.incarnation)
+                finally:
+                    await store.aclose()
+        except (StoreUnavailable, TimeoutError):
+            note("the server does not answer: the worker's sessions wait for their leases to end")
+
+    async def _end_all(self) -> list[int]:
+        """Drain every worker; their exit codes."""
+        for worker in self._alive:
+            worker.drain()
+        try:
+            return await asyncio.gather(*(worker.exited for worker in self._alive))
+        finally:
+            for worker in self._alive:
+                worker.signal(signal.SIGKILL)

@@ -1,0 +1,49 @@
+"""Commands of other packages: entry points of the group `changeover.cli`, imported when needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+import typer
+
+from changeover.cli._options import START
+from changeover_shared._errors import ExtraMissing
+
+GROUP: Final = "changeover.cli"
+_ABOUT: Final = {"worker": "Run sessions."}
+"""What help says of a command that it does not import."""
+
+
+def add_entry_points(app: typer.Typer, wanted: str | None) -> None:
+    """Add every command of the group. Raises `ExtraMissing` when the wanted one has no extra."""
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        if point.name == wanted:
+            app.command(point.name, rich_help_panel=START)(load(point))
+        else:
+            app.command(
+                point.name, help=_ABOUT.get(point.name, point.value), rich_help_panel=START
+            )(_not_wanted)
+
+
+def load(point: EntryPoint) -> Callable[..., Any]:
+    """Import a command. Raises `ExtraMissing`, which names the extra of the command's name."""
+    try:
+        found: Callable[..., Any] = point.load()
+    except ModuleNotFoundError as error:
+        raise ExtraMissing(what=f"changeover {point.name}", extra=point.name) from error
+    return found
+
+
+def require_worker(command: str) -> None:
+    """Raise `ExtraMissing` in the name of `command` when workers cannot be started here."""
+    for point in entry_points(group=GROUP, name="worker"):
+        try:
+            load(point)
+        except ExtraMissing as error:
+            raise ExtraMissing(what=command, extra="worker") from error
+
+
+def _not_wanted() -> None:
+    """Stands for a command in the list of commands."""

@@ -1,0 +1,109 @@
+"""The one place that turns an error into what a person reads and a process returns."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import traceback
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any, Final
+
+import typer
+from pydantic import BaseModel
+
+from changeover_shared._errors import (
+    ChangeoverError,
+    Invalid,
+    NotCompleted,
+    RequestError,
+    SetupError,
+    StoreUnavailable,
+    TooLarge,
+    UnknownSession,
+    UnknownSubmission,
+    WaitTimeout,
+)
+
+DONE: Final = 0
+ENDED_BADLY: Final = 1
+WRONG_USAGE: Final = 2
+UNKNOWN: Final = 3
+REFUSED: Final = 4
+UNANSWERED: Final = 5
+TIMED_OUT: Final = 6
+BUG: Final = 70
+FORCED: Final = 75
+MISCONFIGURED: Final = 78
+
+_CODES: tuple[tuple[type[ChangeoverError], int], ...] = (
+    (NotCompleted, ENDED_BADLY),
+    (Invalid, WRONG_USAGE),
+    (TooLarge, WRONG_USAGE),
+    (UnknownSession, UNKNOWN),
+    (UnknownSubmission, UNKNOWN),
+    (WaitTimeout, TIMED_OUT),
+    (RequestError, REFUSED),
+    (StoreUnavailable, UNANSWERED),
+    (SetupError, MISCONFIGURED),
+)
+
+
+def exit_code(error: ChangeoverError) -> int:
+    """What a process that stopped at this error returns; the first row that fits."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), BUG)
+
+
+def code_of_refusal(word: str) -> int:
+    """The same for the `code` of a `Refused`, where the error itself is gone."""
+    kinds = {kind.code: code for kind, code in _CODES if kind is not RequestError}
+    return kinds.get(word, REFUSED)
+
+
+def end_with(error: Exception, *, as_json: bool) -> int:
+    """Say on stderr what happened, what was left unchanged and what to do; the exit code."""
+    known = _known(error)
+    if known is None:
+        return _bug(error)
+    if as_json:
+        typer.echo(json.dumps({"error": facts(known)}, ensure_ascii=False), err=True)
+    else:
+        typer.echo(f"changeover: {known}", err=True)
+    return exit_code(known)
+
+
+def facts(error: ChangeoverError) -> dict[str, Any]:
+    """An error as data: its code, its text, and its attributes under their own names."""
+    told: dict[str, Any] = {"code": error.code, "message": str(error)}
+    for name, value in vars(error).items():
+        if isinstance(value, timedelta):
+            told[f"{name}_ms"] = round(value / timedelta(milliseconds=1))
+        elif isinstance(value, BaseModel):
+            told[name] = value.model_dump(mode="json")
+        else:
+            told[name] = value
+    return told
+
+
+def _known(error: Exception) -> ChangeoverError | None:
+    """The error of ours that this is, or that a group of tasks was ended by."""
+    if isinstance(error, ChangeoverError):
+        return error
+    if isinstance(error, ExceptionGroup):
+        return next((known for e in error.exceptions if (known := _known(e))), None)
+    return None
+
+
+def _bug(error: Exception) -> int:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="changeover-bug-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as dump:
+        dump.write(f"changeover {version('changeover')}, Python {sys.version}\n\n")
+        dump.writelines(traceback.format_exception(error))
+    typer.echo(
+        f"changeover: this is a bug: {type(error).__name__}; what it was doing may be done in "
+        f"part; please report it with {dump.name}",
+        err=True,
+    )
+    return BUG

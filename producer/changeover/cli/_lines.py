@@ -1,0 +1,142 @@
+"""What people read of a journal: events in, lines out. No I/O here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from changeover.cli._output import clock, one_line, shown
+from changeover_shared._events import (
+    AssistantSaid,
+    Event,
+    Gap,
+    Message,
+    ModelChanged,
+    SessionClosed,
+    SessionConfigured,
+    SessionQuarantined,
+    StepCompleted,
+    SubmissionCancelled,
+    SubmissionDeadLettered,
+    SubmissionSuperseded,
+    ToolCallBegin,
+    ToolCallEnd,
+    TurnAborted,
+    TurnCompleted,
+    TurnFailed,
+    Warned,
+    WorkerChanged,
+)
+from changeover_shared._identifiers import worker_of
+from changeover_shared._units import show_duration
+from changeover_shared._words import StepEnding
+
+_INDENT: Final = " " * 10
+_CHANGES: Final = {
+    "handed_off": "handed it off",
+    "taken_over": "lost its lease",
+    "evicted": "was declared dead",
+}
+
+
+@dataclass
+class Lines:
+    """Follows one journal; `agent` is who answers in it."""
+
+    agent: str
+    _calls: dict[str, ToolCallBegin] = field(default_factory=dict)
+
+    def of(self, event: Event) -> list[str]:
+        """The lines that an event adds; most add none."""
+        match event:
+            case Message():
+                who = "you" if event.author == "user" else event.author
+                return self._said(event, who, event.text)
+            case AssistantSaid() if event.text:
+                return self._said(event, self.agent, event.text)
+            case ToolCallBegin():
+                self._calls[event.call_id] = event
+                return []
+            case ToolCallEnd():
+                return self._said(event, self.agent, self._called(event))
+            case TurnCompleted() if event.stop:
+                return [self._rule(f"the answer ended early: {event.stop}")]
+            case _:
+                told = self._told(event)
+                return [] if told is None else [self._rule(told)]
+
+    def _told(self, event: Event) -> str | None:
+        match event:
+            case SessionConfigured():
+                self.agent = event.agent
+                return None
+            case ModelChanged():
+                return f"model {event.model} ({event.reason})"
+            case WorkerChanged():
+                change = _CHANGES[event.reason]
+                return (
+                    f"{worker_of(event.current)} took over ({worker_of(event.previous)} {change})"
+                )
+            case StepCompleted() if event.ending is StepEnding.INTERRUPTED:
+                return f"step {event.index} was cut off: what it said does not count"
+            case TurnAborted():
+                return f"interrupted{f': {event.reason}' if event.reason else ''}"
+            case TurnFailed():
+                return f"failed: {event.error.kind}: {event.error.message}"
+            case SubmissionCancelled() | SubmissionSuperseded() | SubmissionDeadLettered():
+                word = event.type.removeprefix("submission_").replace("_", " ")
+                return f"{event.submission_id} {word}"
+            case SessionQuarantined():
+                return f"quarantined after {event.attempts} attempts"
+            case SessionClosed():
+                return f"closed{f': {event.reason}' if event.reason else ''}"
+            case Warned():
+                return f"warning {event.code}{f': {event.text}' if event.text else ''}"
+            case Gap():
+                return f"events {event.first} to {event.last} are not kept any more"
+            case _:
+                return None
+
+    def _said(self, event: Event, who: str, text: str) -> list[str]:
+        first, *rest = shown(text).split("\n")
+        indent = _INDENT + " " * (max(8, len(who)) + 1)
+        return [f"{clock(event.at_ms)}  {shown(who):<8} {first}", *(indent + line for line in rest)]
+
+    def _called(self, end: ToolCallEnd) -> str:
+        begun = self._calls.pop(end.call_id, None)
+        written = call(end.name, begun.arguments if begun else "{}")
+        if end.unknown:
+            return f"{written} ? it may have run, and is not run again"
+        took = ""
+        if begun is not None:
+            took = f" {show_duration(timedelta(milliseconds=end.at_ms - begun.at_ms))}"
+        return f"{written} {'✗' if end.is_error else '✓'}{took}"
+
+    def _rule(self, text: str) -> str:
+        return f"{_INDENT}── {shown(text)} ──"
+
+
+def call(name: str, arguments: str) -> str:
+    """A tool call as people write it: one argument bare, several with their names."""
+    try:
+        given = json.loads(arguments)
+    except ValueError:
+        return one_line(f"{name}({arguments})")
+    if not isinstance(given, dict):
+        return one_line(f"{name}({arguments})")
+    values = {key: json.dumps(value, ensure_ascii=False) for key, value in given.items()}
+    if len(values) == 1:
+        return one_line(f"{name}({next(iter(values.values()))})")
+    return one_line(f"{name}({', '.join(f'{key}={value}' for key, value in values.items())})")
+
+
+def journal_line(event: Event) -> str:
+    """An event as `--events` shows it: number, time, fence, type, and what it adds."""
+    about = " ".join(part for part in (event.turn_id, event.step_id) if part)
+    body = event.body()
+    rest = "  ".join(part for part in (about, "" if body == "{}" else body) if part)
+    return shown(
+        f"{event.seq:>6}  {clock(event.at_ms)}  f{event.fence}  {event.type}  {rest}"
+    ).rstrip()

@@ -1,0 +1,124 @@
+"""`changeover sessions`, `workers`, `explain`: who runs, what waits, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from changeover._client import Client
+from changeover._explain import Explanation
+from changeover._operator import Operator
+from changeover.cli._options import Json, Limit, Redis, Session
+from changeover.cli._output import ago, say, say_json, say_list, say_page, say_table
+from changeover_shared._identifiers import worker_of
+from changeover_shared._results import Page, SessionInfo, WorkerInfo
+from changeover_shared._units import show_duration
+from changeover_shared._words import SessionStatus
+
+
+def sessions(
+    status: Annotated[
+        SessionStatus | None, typer.Option("--status", help="Only those that stand so.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Only those of this queue.")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", help="Only those of this agent.")] = None,
+    limit: Limit = 50,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Where the page before ended.")
+    ] = None,
+    redis: Redis = None,
+    as_json: Json = False,
+) -> None:
+    """List sessions, newest first."""
+
+    async def read() -> Page[SessionInfo]:
+        async with Client(redis) as client:
+            return await client.sessions(
+                agent=agent, queue=queue, status=status, cursor=cursor, limit=limit
+            )
+
+    page = asyncio.run(read())
+    if as_json:
+        say_list(page.items, page.next)
+        return
+    now_ms = round(time.time() * 1000)
+    say_table(
+        ("SESSION", "AGENT", "STATUS", "WAITING", "WORKER", "INBOX", "SEQ", "UPDATED"),
+        [_session_row(info, now_ms) for info in page.items],
+    )
+    say_page(page, option="--cursor")
+
+
+def workers(redis: Redis = None, as_json: Json = False) -> None:
+    """List workers and what they hold."""
+
+    async def read() -> tuple[WorkerInfo, ...]:
+        async with Operator(redis) as operator:
+            return await operator.workers()
+
+    found = asyncio.run(read())
+    if as_json:
+        say_list(found)
+        return
+    now_ms = round(time.time() * 1000)
+    say_table(
+        ("WORKER", "BOOT", "BUILD", "STATE", "SESSIONS", "SLOTS", "QUEUES", "RENEWED", "HOST"),
+        [_worker_row(info, now_ms) for info in found],
+    )
+
+
+def explain(session: Session, redis: Redis = None, as_json: Json = False) -> None:
+    """Say why a session is, or is not, running, and what to do."""
+
+    async def read() -> Explanation:
+        async with Operator(redis) as operator:
+            return await operator.explain(session)
+
+    found = asyncio.run(read())
+    if as_json:
+        say_json(found)
+        return
+    say(f"{found.text}  [{found.code}]")
+    if found.remedy is not None:
+        say(f"  do       {found.remedy}")
+    told = (f"{name} {_fact(name, value)}" for name, value in found.facts.items() if value != [])
+    say(f"  facts    {' · '.join(told)}")
+
+
+def _fact(name: str, value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, int) and "ms" in name.split("_"):
+        return f"{show_duration(timedelta(milliseconds=value))}"
+    return "-" if value is None else str(value)
+
+
+def _session_row(info: SessionInfo, now_ms: int) -> tuple[str, ...]:
+    return (
+        info.session_id,
+        info.agent,
+        info.status,
+        info.waiting or "-",
+        worker_of(info.worker) if info.worker else "-",
+        str(info.inbox),
+        str(info.seq),
+        ago(now_ms - info.updated_at_ms),
+    )
+
+
+def _worker_row(info: WorkerInfo, now_ms: int) -> tuple[str, ...]:
+    return (
+        info.worker,
+        info.incarnation.rpartition(":")[2],
+        info.build or "-",
+        info.state,
+        str(info.sessions),
+        str(info.slots),
+        ", ".join(info.queues),
+        ago(now_ms - info.renewed_at_ms),
+        info.host,
+    )

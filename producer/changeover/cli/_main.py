@@ -1,0 +1,62 @@
+"""`changeover`: which commands there are, and what the process says when it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from changeover.cli import _chat, _demo, _dev, _follow, _look, _show, _submit, _talk, _version
+from changeover.cli._entry_points import add_entry_points
+from changeover.cli._exits import end_with
+from changeover.cli._options import LOOK, START, TALK
+
+_HELP = "Agent sessions that outlive their workers."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code. No traceback reaches a user."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in args[: args.index("--")] if "--" in args else "--json" in args
+    try:
+        command = typer.main.get_command(build(args[0] if args else None))
+        command.main(args, prog_name="changeover")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception as error:
+        return end_with(error, as_json=as_json)
+    return 0
+
+
+def build(wanted: str | None) -> typer.Typer:
+    """All commands. Those of entry points are imported only when they are `wanted`.
+
+    Raises `ExtraMissing` when the wanted one cannot be imported.
+    """
+    app = typer.Typer(
+        name="changeover",
+        help=_HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_no_options)
+    app.command("demo", rich_help_panel=START)(_demo.demo)
+    app.command("dev", rich_help_panel=START)(_dev.dev)
+    add_entry_points(app, wanted)
+    app.command("submit", rich_help_panel=TALK)(_submit.submit)
+    app.command("chat", rich_help_panel=TALK)(_chat.chat)
+    app.command("follow", rich_help_panel=TALK)(_follow.follow)
+    app.command("interrupt", rich_help_panel=TALK)(_talk.interrupt)
+    app.command("cancel", rich_help_panel=TALK)(_talk.cancel)
+    app.command("sessions", rich_help_panel=LOOK)(_look.sessions)
+    app.command("show", rich_help_panel=LOOK)(_show.show)
+    app.command("explain", rich_help_panel=LOOK)(_look.explain)
+    app.command("workers", rich_help_panel=LOOK)(_look.workers)
+    app.command("version", rich_help_panel=LOOK)(_version.version)
+    return app
+
+
+def _no_options() -> None:
+    """Agent sessions that outlive their workers."""

@@ -1,0 +1,26 @@
+"""Options and panels that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+START: Final = "START"
+TALK: Final = "TALK"
+LOOK: Final = "LOOK"
+
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="URL",
+        help="Where Redis is. Default: CHANGEOVER_REDIS_URL, REDIS_URL, ./.changeover if there.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
+Agent = Annotated[
+    str | None, typer.Option("--agent", help="Who answers, when the session is created.")
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many.")]

@@ -1,0 +1,147 @@
+"""`changeover show`: one session, whole or by one of its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import BaseModel
+
+from changeover._client import Client
+from changeover.cli._inbox import inbox_line, read_inbox
+from changeover.cli._lines import call, journal_line
+from changeover.cli._options import Json, Limit, Redis, Session
+from changeover.cli._output import (
+    ago,
+    clock,
+    note,
+    one_line,
+    say,
+    say_json,
+    say_list,
+    say_page,
+    shown,
+)
+from changeover_shared._identifiers import worker_of
+from changeover_shared._items import AssistantMessage, ToolResult, UserMessage
+from changeover_shared._results import Page, SessionInfo, TranscriptItem, TurnRecord
+from changeover_shared._view import View
+
+T = TypeVar("T", bound=BaseModel)
+
+_MESSAGES = 10
+"""With how many of its newest messages a session is shown."""
+
+
+def show(
+    session: Session,
+    events: Annotated[bool, typer.Option("--events", help="Its journal.")] = False,
+    transcript: Annotated[
+        bool, typer.Option("--transcript", help="Messages, calls and results.")
+    ] = False,
+    turns: Annotated[bool, typer.Option("--turns", help="Its finished turns.")] = False,
+    inbox: Annotated[bool, typer.Option("--inbox", help="What waits or is being done.")] = False,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="SEQ", help="Only older ones than this.")
+    ] = None,
+    limit: Limit = 50,
+    redis: Redis = None,
+    as_json: Json = False,
+) -> None:
+    """Show one session; its parts are listed newest first."""
+    if sum((events, transcript, turns, inbox)) > 1:
+        raise typer.BadParameter("choose one of --events, --transcript, --turns and --inbox")
+    asyncio.run(
+        _show(
+            session,
+            part="events" * events + "transcript" * transcript + "turns" * turns + "inbox" * inbox,
+            before=before,
+            limit=limit,
+            url=redis,
+            as_json=as_json,
+        )
+    )
+
+
+async def _show(
+    session: str, *, part: str, before: str | None, limit: int, url: str | None, as_json: bool
+) -> None:
+    if part == "inbox":
+        entries = await read_inbox(session, url)
+        _print(Page(items=entries), inbox_line, as_json=as_json)
+        return
+    async with Client(url) as client:
+        match part:
+            case "events":
+                events = await client.events(session, before=before, limit=limit)
+                _print(events, journal_line, as_json=as_json)
+            case "transcript":
+                items = await client.transcript(session, before=before, limit=limit)
+                _print(items, transcript_line, as_json=as_json)
+            case "turns":
+                turns = await client.turns(session, before=before, limit=limit)
+                _print(turns, turn_line, as_json=as_json)
+            case _:
+                info, view = await client.session(session), await client.view(session)
+                _print_whole(info, view, as_json=as_json)
+
+
+def _print(page: Page[T], line: Callable[[T], str], *, as_json: bool) -> None:
+    if as_json:
+        say_list(page.items, page.next)
+        return
+    for item in page.items:
+        say(line(item))
+    say_page(page, option="--before")
+
+
+def _print_whole(info: SessionInfo, view: View, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"session": info.model_dump(mode="json"), "view": view.model_dump(mode="json")})
+        return
+    holder = f" on {worker_of(info.worker)}" if info.worker else ""
+    say(f"{info.session_id} is {info.status}{holder}", style="bold")
+    say(
+        f"  agent {info.agent} · queue {info.queue} · model {info.model or '-'} · fence "
+        f"{info.fence} · seq {info.seq} · revision {info.revision} · inbox {info.inbox}"
+    )
+    say(f"  tokens {info.usage.total_tokens} · updated {ago(_now_ms() - info.updated_at_ms)}")
+    if len(view.messages) > _MESSAGES:
+        note(f"the newest of {len(view.messages)} messages; all: --transcript")
+    for message in view.messages[-_MESSAGES:]:
+        who = message.author if message.role == "user" else info.agent
+        say(f"{message.seq:>6}  {shown(who):<10} {one_line(message.text)}")
+    if view.text:
+        say(f"        {info.agent:<10} {one_line(view.text)} …")
+
+
+def transcript_line(numbered: TranscriptItem) -> str:
+    """A transcript's item as people read it."""
+    match numbered.item:
+        case UserMessage() as said:
+            who, what = said.author, said.text
+        case AssistantMessage() as answered:
+            asked = [call(each.name, each.arguments) for each in answered.tool_calls]
+            who, what = "assistant", "  ".join([answered.text, *asked] if answered.text else asked)
+        case ToolResult() as result:
+            mark = "?" if result.unknown else "✗" if result.is_error else "✓"
+            who, what = result.name, f"{mark} {json.dumps(result.output, ensure_ascii=False)}"
+    return f"{numbered.n:>6}  {shown(who):<12} {one_line(what)}"
+
+
+def turn_line(turn: TurnRecord) -> str:
+    """A turn's record as people read it."""
+    why = turn.error.message if turn.error else turn.text
+    return (
+        f"{clock(turn.finished_at_ms)}  {turn.turn_id}  {turn.ending}  {turn.steps} steps, "
+        f"{turn.tool_calls} tools, {turn.usage.total_tokens} tokens, "
+        f"{turn.takeovers} takeovers  {one_line(why)}"
+    )
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

@@ -1,0 +1,113 @@
+"""`changeover submit`: one message, or a file of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from changeover._answers import not_completed
+from changeover._client import Client
+from changeover.cli._exits import DONE, ENDED_BADLY
+from changeover.cli._many import Defaults, submit_file
+from changeover.cli._options import Agent, Json, Redis
+from changeover.cli._output import note, say, say_json, shown
+from changeover_shared._results import Outcome, Receipt
+from changeover_shared._words import Ending
+
+
+def submit(
+    session: Annotated[
+        str | None, typer.Argument(metavar="SESSION", help="The session's id.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT|-]", help="What to say; - reads stdin.")
+    ] = None,
+    agent: Agent = None,
+    submission_id: Annotated[
+        str | None,
+        typer.Option("--id", help="What duplicates are told by. Default: a new one."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Use this model of the app from here on.")
+    ] = None,
+    priority: Annotated[int, typer.Option("--priority", help="-2 to 2: a bounded head start.")] = 0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the ending.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="30s", help="Wait no longer than this.")
+    ] = None,
+    many: Annotated[
+        Path | None,
+        typer.Option(
+            "--many",
+            metavar="FILE.jsonl",
+            help='A message a line: {"session", "text", "id"?, "agent"?, …}; - reads stdin. '
+            "The same file again repeats nothing.",
+        ),
+    ] = None,
+    redis: Redis = None,
+    as_json: Json = False,
+) -> None:
+    """Send a message."""
+    if many is not None:
+        if session is not None or submission_id is not None:
+            raise typer.BadParameter("--many takes its sessions, texts and ids from the file")
+        defaults = Defaults(agent=agent, model=model, priority=priority)
+        code = asyncio.run(
+            submit_file(many, defaults, url=redis, wait=wait, timeout=timeout, as_json=as_json)
+        )
+        raise typer.Exit(code)
+    if session is None:
+        raise typer.BadParameter("name a session, or a file with --many")
+    said = _text(text)
+
+    async def send() -> int:
+        async with Client(redis) as client:
+            receipt = await client.submit(
+                session, said, id=submission_id, agent=agent, model=model, priority=priority
+            )
+            if not wait:
+                _show_receipt(receipt, as_json=as_json)
+                return DONE
+            note(_receipt_line(receipt))
+            outcome = await client.wait(session, receipt.submission_id, timeout=timeout)
+            return _show_outcome(outcome, as_json=as_json)
+
+    raise typer.Exit(asyncio.run(send()))
+
+
+def _text(text: str | None) -> str:
+    if text is not None and text != "-":
+        return text
+    if text is None and sys.stdin.isatty():
+        raise typer.BadParameter("say something: TEXT, or - to read it from stdin")
+    return sys.stdin.read().removesuffix("\n")
+
+
+def _receipt_line(receipt: Receipt) -> str:
+    return (
+        f"{receipt.answer} {receipt.submission_id} at seq {receipt.seq}, "
+        f"position {receipt.position}"
+    )
+
+
+def _show_receipt(receipt: Receipt, *, as_json: bool) -> None:
+    if as_json:
+        say_json(receipt)
+        return
+    say(_receipt_line(receipt))
+    note(f"changeover follow {receipt.session_id} --from {max(0, receipt.seq - 1)}")
+
+
+def _show_outcome(outcome: Outcome, *, as_json: bool) -> int:
+    completed = outcome.ending is Ending.COMPLETED
+    if as_json:
+        say_json(outcome)
+        return DONE if completed else ENDED_BADLY
+    if not completed:
+        raise not_completed(outcome)
+    say(shown(outcome.text))
+    return DONE
