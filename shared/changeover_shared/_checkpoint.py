@@ -62,6 +62,14 @@ class Execution(Wire):
         return self
 
 
+class Streamed(Wire):
+    """Journal numbers of deltas whose step was completed: they may be deleted."""
+
+    first: int
+    last: int
+    completed_ms: int
+
+
 class Stats(Wire):
     """What the session has done since it began."""
 
@@ -88,6 +96,8 @@ class Checkpoint(Wire):
     """The first transcript item after the rewritten prefix."""
     execution: Execution | None = None
     stats: Stats = Stats()
+    streamed: tuple[Streamed, ...] = ()
+    """What a later commit deletes from the journal, oldest first."""
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> str:

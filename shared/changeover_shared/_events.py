@@ -167,7 +167,7 @@ class AssistantSaid(_Known):
 
 
 class StepCompleted(_Known):
-    """A model step ended. `removed` names the journal ranges of its deltas that were deleted."""
+    """A model step ended. `removed` names the journal ranges of its deltas, which may be gone."""
 
     wire_type = "step_completed"
     index: int

@@ -51,6 +51,7 @@ class Executor:
         self._client = client
         self._blocking = blocking
         self._reached = reached
+        self._loading: dict[str, asyncio.Future[Any]] = {}
         self._queue: deque[Group] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._scheduled = False
@@ -143,8 +144,13 @@ class Executor:
         return list(await asyncio.gather(*futures, return_exceptions=True))
 
     async def _load(self, script: Script) -> None:
-        text = script.plain if self.plain_scripts else script.text
-        await self._issue(("SCRIPT", "LOAD", text))
+        """Teach the server a script; all who miss it at the same time wait for one load."""
+        loading = self._loading.get(script.name)
+        if loading is None:
+            text = script.plain if self.plain_scripts else script.text
+            loading = self._loading[script.name] = self._issue(("SCRIPT", "LOAD", text))
+            loading.add_done_callback(lambda _: self._loading.pop(script.name, None))
+        await asyncio.shield(loading)
 
     def _evalsha(self, script: Script, count_and_args: tuple[int, list[Value]]) -> Command:
         count, args = count_and_args

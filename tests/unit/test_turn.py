@@ -30,6 +30,7 @@ from changeover_worker._draft import Draft, Onward, Setup, Tail, Taken, ranges
 from changeover_worker._ending import abort, fail
 from changeover_worker._model import ModelResponse
 from changeover_worker._start import refuse, start
+from changeover_worker._streamed import DROPPED_AT_ONCE, KEPT_MS, forget_streamed
 from changeover_worker._turn import CUT_OFF, answered, landed
 
 E = TypeVar("E", bound=Event)
@@ -163,9 +164,8 @@ def test_absent_metadata_keeps_and_present_metadata_replaces(given: object, kept
 def test_an_answer_without_calls_ends_the_turn_in_one_commit() -> None:
     said = AssistantMessage(text="hi")
     draft = after_answer(said, tail=Tail((Delta(text="i"),), (7, 8, 10)))
-    assert types(draft) == ["assistant_message", "step_completed", "turn_completed"]
+    assert types(draft) == ["delta", "assistant_message", "step_completed", "turn_completed"]
     assert draft.items == (said,)
-    assert draft.drop_seqs == (7, 8, 10)
     assert one(draft, StepCompleted).removed == ((7, 8), (10, 10))
     assert (draft.kind, draft.end, draft.next) == (CommitKind.END, Ending.COMPLETED, Next.AUTO)
     assert draft.progress
@@ -208,11 +208,29 @@ def test_calls_are_pending_in_the_commit_that_ends_their_step() -> None:
     assert (draft.kind, draft.progress, draft.end) == (CommitKind.STEP, True, None)
 
 
-def test_a_step_that_completed_takes_its_deltas_out_of_the_journal() -> None:
-    draft = after_answer(asked("a"), tail=Tail((Delta(text="x"),), (5, 6)))
-    assert draft.drop_seqs == (5, 6)
+def test_what_was_still_streaming_is_written_before_the_text_that_replaces_it() -> None:
+    draft = after_answer(asked("a", text="so"), tail=Tail((Delta(text="o"),), (5, 6)))
+    assert types(draft)[:2] == ["delta", "assistant_message"]
+    assert draft.drop_seqs == ()
     assert one(draft, StepCompleted).removed == ((5, 6),)
-    assert "delta" not in types(draft)
+
+
+def test_deltas_of_a_completed_step_go_with_a_commit_that_comes_later() -> None:
+    answer = after_answer(asked("a"), tail=Tail((), (5, 6, 8)))
+    soon = forget_streamed(answer, 1400 + KEPT_MS - 1)
+    late = forget_streamed(answer, 1400 + KEPT_MS)
+    assert (soon.drop_seqs, soon.checkpoint) == ((), answer.checkpoint)
+    assert (late.drop_seqs, late.checkpoint.streamed) == ((5, 6, 8), ())
+
+
+def test_one_commit_deletes_a_bounded_number_of_deltas() -> None:
+    many = tuple(range(1, DROPPED_AT_ONCE + 11))
+    answer = after_answer(asked("a"), tail=Tail((), many))
+    first = forget_streamed(answer, 10**9)
+    rest = forget_streamed(first, 10**9)
+    assert (len(first.drop_seqs), len(rest.drop_seqs)) == (DROPPED_AT_ONCE, 10)
+    assert first.drop_seqs + rest.drop_seqs == many
+    assert rest.checkpoint.streamed == ()
 
 
 def test_results_rest_in_the_checkpoint_until_the_group_is_whole() -> None:

@@ -130,7 +130,8 @@ async def assert_sound(on: Bench) -> None:
         for first, last in event.removed
         for seq in range(first, last + 1)
     ]
-    assert sorted(seqs + removed) == list(range(1, max(seqs) + 1))
+    assert seqs == sorted(set(seqs))
+    assert {*seqs, *removed} == set(range(1, max(seqs) + 1))
     fences = [event.fence for event in events]
     assert fences == sorted(fences)
     endings = [e for e in (ending_of(event, "m1") for event in events) if e is not None]

@@ -10,6 +10,7 @@ import pytest
 
 from changeover_shared._errors import LeaseExpired
 from changeover_shared._events import (
+    Delta,
     Event,
     ModelChanged,
     StepCompleted,
@@ -133,6 +134,7 @@ async def test_a_message_is_answered_in_two_commits_and_the_session_is_let_go() 
             "session_configured",
             "turn_started",
             "step_started",
+            "delta",
             "assistant_message",
             "step_completed",
             "turn_completed",
@@ -216,7 +218,7 @@ async def test_calls_are_durable_before_any_tool_starts_and_results_as_they_land
         assert outputs == ["s", "q"]
 
 
-async def test_streamed_text_is_in_the_journal_until_its_step_completes() -> None:
+async def test_streamed_text_is_whole_in_the_journal_when_its_step_completes() -> None:
     async with bench() as on:
         await on.submit("go")
         gate = Gate("Hel", "lo", answer="Hello")
@@ -226,7 +228,7 @@ async def test_streamed_text_is_in_the_journal_until_its_step_completes() -> Non
         gate.go.set()
         await run
         events = await on.events()
-        assert texts(events, "delta") == []
+        assert "".join(texts(events, "delta")) == "Hello"
         assert texts(events, "assistant_message") == ["Hello"]
         assert is_dense(events)
 
@@ -400,7 +402,8 @@ async def test_a_step_that_died_is_asked_again_and_its_text_does_not_count() -> 
             (0, StepEnding.COMPLETED),
         ]
         assert steps[0].step_id != steps[1].step_id
-        assert texts(events, "delta") == ["half"]
+        dead = [e.text for e in events if isinstance(e, Delta) and e.step_id == steps[0].step_id]
+        assert dead == ["half"]
         (record,) = await on.turns()
         assert (record.takeovers, record.steps, record.text) == (1, 1, "whole")
         assert is_dense(events)
@@ -618,7 +621,7 @@ async def test_a_provider_that_fails_fails_its_turn_and_the_session_goes_on() ->
         (failed,) = [event for event in await on.events() if isinstance(event, TurnFailed)]
         assert (failed.error.kind, failed.error.message) == ("provider_auth", "401")
         assert [await on.ending(id) for id in ("m1", "m2")] == [Ending.FAILED, Ending.COMPLETED]
-        assert texts(await on.events(), "delta") == ["so far"]
+        assert texts(await on.events(), "delta") == ["so far", "fine"]
 
 
 class Broken:

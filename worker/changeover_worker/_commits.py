@@ -24,6 +24,7 @@ from changeover_worker._execution import open_calls
 from changeover_worker._held import Drain, Held
 from changeover_worker._loaded import Loaded
 from changeover_worker._signals import Moment, reached
+from changeover_worker._streamed import forget_streamed
 from changeover_worker._writer import Writer
 
 INTERRUPTED: Final = "interrupted"
@@ -93,6 +94,7 @@ class Commits:
 
     async def _try(self, draft: Draft) -> CommitRefused | None:
         session_id = self._loaded.session_id
+        draft = forget_streamed(draft, self._store.clock.now_ms())
         commit = draft.to_commit(
             rev=self._loaded.rev,
             max_step_ms=self._max_step_ms(draft.checkpoint.execution),

@@ -42,7 +42,6 @@ def complete(
     now_ms: int,
     stop: str | None = None,
     events: tuple[Event, ...] = (),
-    drop_seqs: tuple[int, ...] = (),
 ) -> Draft:
     """The turn has its answer."""
     execution = open_execution(checkpoint).model_copy(update={"assistant": None})
@@ -60,7 +59,7 @@ def complete(
         )
     )
     record = _record(checkpoint, execution, Ending.COMPLETED, now_ms, text=message.text)
-    return _end(checkpoint, execution, record, (message,), told, drop_seqs)
+    return _end(checkpoint, execution, record, (message,), told)
 
 
 def fail(
@@ -117,7 +116,6 @@ def _end(
     record: TurnRecord,
     items: tuple[Item, ...],
     events: list[Event],
-    drop_seqs: tuple[int, ...] = (),
 ) -> Draft:
     update = {"execution": None, "stats": _counted(checkpoint.stats, execution, record)}
     return Draft(
@@ -129,7 +127,6 @@ def _end(
         next=Next.AUTO,
         items=items,
         events=tuple(events),
-        drop_seqs=drop_seqs,
         record=record,
     )
 

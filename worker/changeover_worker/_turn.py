@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
@@ -34,6 +33,7 @@ from changeover_worker._execution import (
     store_results,
 )
 from changeover_worker._model import ModelResponse
+from changeover_worker._streamed import with_streamed
 
 CUT_OFF: Final = "the call was cut off by the model's length limit and was not run"
 
@@ -52,6 +52,7 @@ def answered(
     message = _with_distinct_ids(response.message)
     before = open_execution(checkpoint)
     execution, events = _close_answered(before, message, response, tail)
+    checkpoint = with_streamed(checkpoint, ranges(tail.seqs), now_ms)
     if not message.tool_calls:
         return complete(
             checkpoint.model_copy(update={"execution": execution}),
@@ -59,7 +60,6 @@ def answered(
             now_ms=now_ms,
             stop=response.stop,
             events=tuple(events),
-            drop_seqs=tail.seqs,
         )
     calls = _pending(message, effect_of)
     execution = execution.model_copy(
@@ -70,10 +70,9 @@ def answered(
     cut = response.stop == "length"
     refused = tuple(error_result(c, CUT_OFF) for c in calls if cut and not _whole(c.arguments))
     execution, ends = store_results(execution, refused)
-    draft = advance(
+    return advance(
         checkpoint, execution, (*events, *ends), onward=onward, kind=CommitKind.STEP, now_ms=now_ms
     )
-    return replace(draft, drop_seqs=tail.seqs)
 
 
 def landed(
@@ -123,7 +122,7 @@ def _close_answered(
     execution: Execution, message: AssistantMessage, response: ModelResponse, tail: Tail
 ) -> tuple[Execution, list[Event]]:
     step_id = execution.step.step_id if execution.step else None
-    events: list[Event] = []
+    events: list[Event] = [*tail.events]
     if message.text:
         events.append(
             AssistantSaid(phase=message.phase, text=message.text, **stamp(execution, step_id))
