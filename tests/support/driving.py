@@ -326,7 +326,7 @@ class Driver:
             **{
                 "commit_id": f"k{next(self._ids)}",
                 "rev": int(head.get("rev", 0)),
-                "turn": f"t_{int(head['turns']) + 1}" if start else head.get("turn", ""),
+                "turn": f"t_{int(head.get('turns', 0)) + 1}" if start else head.get("turn", ""),
                 "kind": CommitKind(kind),
                 "checkpoint": f"state after {kind}",
                 **given,
