@@ -137,6 +137,7 @@ def outcome_of(session_id: str, state: SubmissionState, record: TurnRecord | Non
     return outcome.model_copy(
         update={
             "text": record.text,
+            "stop": record.stop,
             "output": record.output,
             "error": record.error,
             "usage": record.usage,

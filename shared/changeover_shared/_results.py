@@ -63,6 +63,8 @@ class TurnRecord(Wire):
     ending: Ending
     text: str = ""
     output: Json = None
+    stop: str | None = None
+    """`length` or `refusal` when the answer ended so."""
     error: Failure | None = None
     usage: Usage = Usage()
     steps: int = 0
@@ -83,6 +85,8 @@ class Outcome(Wire):
     turn_id: str | None = None
     text: str = ""
     output: Json = None
+    stop: str | None = None
+    """`length` or `refusal` when the answer ended so."""
     error: Failure | None = None
     usage: Usage = Usage()
     steps: int = 0

@@ -440,6 +440,7 @@ RESULTS: list[tuple[Any, str, str]] = [
     (
         TurnRecord(turn_id="t_1", submission_ids=("m",), ending=Ending.COMPLETED),
         ('{"turn_id":"t_1","submission_ids":["m"],"ending":"completed","text":"","output":null,'
+            '"stop":null,'
         f'"error":null,"usage":{NO_USAGE},"steps":0,"tool_calls":0,"failed_tool_calls":0,'
         '"takeovers":0,"model":null,"started_at_ms":0,"finished_at_ms":0}'),
         '{"turn_id":"t_1","submission_ids":["m"],"ending":"completed"}',
@@ -450,7 +451,7 @@ RESULTS: list[tuple[Any, str, str]] = [
             error=Failure(kind="k", message="m"),
         ),
         ('{"session_id":"s","submission_id":"m","ending":"failed","turn_id":null,"text":"",'
-        '"output":null,"error":{"kind":"k","message":"m","retryable":false},'
+        '"output":null,"stop":null,"error":{"kind":"k","message":"m","retryable":false},'
         f'"usage":{NO_USAGE},"steps":0,"tool_calls":0,"takeovers":0,"started_at_ms":0,'
         '"finished_at_ms":0}'),
         ('{"session_id":"s","submission_id":"m","ending":"failed","error":{"kind":"k",'

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from changeover_shared._errors import AppNotFound, Invalid
+from changeover_shared._errors import AppNotFound, Invalid, SetupError
 from changeover_worker import _app
 from changeover_worker._agent import Agent
 from changeover_worker._app import App, load_app
 from changeover_worker._model import Emit, ModelRequest, ModelResponse
+from changeover_worker.testing import ScriptedModel, say
 
 
 class Silent:
@@ -191,3 +192,22 @@ def test_an_interrupt_while_importing_is_left_alone(here: Path) -> None:
     (here / "bot_interrupted.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         load_app("bot_interrupted:app")
+
+
+def test_an_agent_whose_model_lacks_its_key_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    app = App(
+        models={"main": ScriptedModel.always(say("x")), "other": "openai:gpt-5-mini"},
+        agents=[Agent("a", model="main")],
+    )
+    app.check()
+    needy = App(models={"main": "openai:gpt-5-mini"}, agents=[Agent("a", model="main")])
+    with pytest.raises(SetupError, match="OPENAI_API_KEY"):
+        needy.check()
+
+
+async def test_closing_an_app_closes_the_models_that_were_asked() -> None:
+    app = App(models={"main": "openai@http://127.0.0.1:9/v1:m"}, agents=[Agent("a", model="main")])
+    app.model("main")
+    await app.aclose()
+    await app.aclose()

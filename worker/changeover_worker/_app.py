@@ -17,7 +17,7 @@ from typing import Any, Final
 import changeover_shared
 from changeover_shared._errors import AppNotFound, Invalid
 from changeover_worker._agent import Agent
-from changeover_worker._model import Model
+from changeover_worker._model import Model, ProviderModel
 from changeover_worker._model_names import resolve_model
 
 _FOREIGN: Final = (
@@ -80,6 +80,20 @@ class App:
         if isinstance(model, str):
             model = self._models[name] = resolve_model(model)
         return model
+
+    def check(self) -> None:
+        """Raise a `SetupError` or `Invalid` if an agent's model could never answer, for example
+        without an API key."""
+        for agent in self._agents.values():
+            model = self.model(agent.model)
+            if isinstance(model, ProviderModel):
+                model.check()
+
+    async def aclose(self) -> None:
+        """Close the connections of its models; they open new ones if they are asked again."""
+        for model in self._models.values():
+            if isinstance(model, ProviderModel):
+                await model.aclose()
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """What to hold open while the app runs; yields the resources, None without a lifespan."""

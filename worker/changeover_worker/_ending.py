@@ -58,7 +58,7 @@ def complete(
             **stamp(execution),
         )
     )
-    record = _record(checkpoint, execution, Ending.COMPLETED, now_ms, text=message.text)
+    record = _record(checkpoint, execution, Ending.COMPLETED, now_ms, text=message.text, stop=stop)
     return _end(checkpoint, execution, record, (message,), told)
 
 
@@ -138,6 +138,7 @@ def _record(
     now_ms: int,
     *,
     text: str = "",
+    stop: str | None = None,
     error: Failure | None = None,
 ) -> TurnRecord:
     return TurnRecord(
@@ -145,6 +146,7 @@ def _record(
         submission_ids=execution.submission_ids,
         ending=ending,
         text=text,
+        stop=stop,
         error=error,
         usage=execution.usage,
         steps=execution.next_step,

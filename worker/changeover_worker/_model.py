@@ -121,7 +121,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What logs and the journal call it, for example `openai:gpt-5-mini`."""
+        """What it is, for people: `openai:gpt-5-mini`. Sessions know it by its name in the app."""
         ...
 
     async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:

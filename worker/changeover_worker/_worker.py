@@ -64,7 +64,8 @@ class Worker:
         burst: bool = False,
         log: FilteringBoundLogger | None = None,
     ) -> None:
-        """Check what can be checked without Redis; raises `Invalid`."""
+        """Check what can be checked without Redis; raises `Invalid` or `SetupError`."""
+        app.check()
         self._app = app
         self._settings = settings
         self._url = url
@@ -97,6 +98,7 @@ class Worker:
             store.on_lost, store.on_back = self._outage.noticed, self._outage.over
             self._started_at_ms = store.clock.now_ms()
             self._log_start(await checked_server(store, self._log))
+            stack.push_async_callback(self._app.aclose)
             resources = await stack.enter_async_context(self._app.lifespan())
             keeper = LeaseKeeper(
                 self._url,
