@@ -110,8 +110,8 @@ class Reply:
 async def _turn(client: Client, session: str, text: str, agent: str | None, reply: Reply) -> None:
     """Send a message and show what comes until it has ended. Raises `KeyboardInterrupt` when
     somebody presses Ctrl-C again while the turn is being interrupted."""
-    receipt = await client.submit(session, text, agent=agent)
     async with _interrupting(client, session):
+        receipt = await client.submit(session, text, agent=agent)
         async for event in client.follow(session, after=receipt.seq, until=receipt.submission_id):
             reply.show(event)
     reply.end_line()
@@ -128,6 +128,7 @@ async def _interrupting(client: Client, session: str) -> AsyncIterator[None]:
         if asked and turn is not None:
             turn.cancel()
         else:
+            note("interrupting the turn; Ctrl-C again leaves")
             asked.append(loop.create_task(client.interrupt(session, reason="chat")))
 
     loop.add_signal_handler(signal.SIGINT, on_interrupt)

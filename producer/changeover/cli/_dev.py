@@ -178,7 +178,7 @@ class Dev:
         """End the leases of a dead worker; a server that does not answer lets them run out."""
         try:
             async with asyncio.timeout(FAREWELL_S):
-                store = await LeaseStore.open(self._url, read_settings(), name="dev supervisor")
+                store = await LeaseStore.open(self._url, read_settings(), name=NAME)
                 try:
                     await store.evict(worker.incarnation)
                     await store.unregister(worker.incarnation)

@@ -36,6 +36,7 @@ TIMED_OUT: Final = 6
 BUG: Final = 70
 FORCED: Final = 75
 MISCONFIGURED: Final = 78
+INTERRUPTED: Final = 130
 
 _CODES: tuple[tuple[type[ChangeoverError], int], ...] = (
     (NotCompleted, ENDED_BADLY),

@@ -82,7 +82,8 @@ class Lines:
             case StepCompleted() if event.ending is StepEnding.INTERRUPTED:
                 return f"step {event.index} was cut off: what it said does not count"
             case TurnAborted():
-                return f"interrupted{f': {event.reason}' if event.reason else ''}"
+                why = "" if event.reason in ("", "interrupted") else f": {event.reason}"
+                return f"interrupted{why}"
             case TurnFailed():
                 return f"failed: {event.error.kind}: {event.error.message}"
             case SubmissionCancelled() | SubmissionSuperseded() | SubmissionDeadLettered():

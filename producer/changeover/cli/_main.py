@@ -9,7 +9,7 @@ import typer
 
 from changeover.cli import _chat, _demo, _dev, _follow, _look, _show, _submit, _talk, _version
 from changeover.cli._entry_points import add_entry_points
-from changeover.cli._exits import end_with
+from changeover.cli._exits import INTERRUPTED, end_with
 from changeover.cli._options import LOOK, START, TALK
 
 _HELP = "Agent sessions that outlive their workers."
@@ -24,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.main(args, prog_name="changeover")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except Exception as error:
         return end_with(error, as_json=as_json)
     return 0

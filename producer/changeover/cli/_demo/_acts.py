@@ -57,7 +57,9 @@ async def freeze(fleet: DemoFleet, story: Story) -> Facts:
         try:
             return await _freeze(fleet, story, before_a, before_b)
         finally:
-            # Before the relays are gone, so that the workers can say farewell.
+            # While the relays are there, so that the workers can say farewell.
+            before_a.release()
+            before_b.release()
             await fleet.end()
 
 

@@ -14,7 +14,7 @@ from changeover.cli._demo._fleet import demo_fleet
 from changeover.cli._demo._story import Story
 from changeover.cli._demo._verdict import Act, Verdict, judge
 from changeover.cli._entry_points import require_worker
-from changeover.cli._exits import DONE, ENDED_BADLY
+from changeover.cli._exits import DONE, ENDED_BADLY, INTERRUPTED
 from changeover.cli._options import Json
 from changeover.cli._output import say_json
 
@@ -34,7 +34,11 @@ def demo(
     Real processes and real signals; the model is scripted. Ends with 1 if a promise was broken.
     """
     require_worker("changeover demo")
-    raise typer.Exit(asyncio.run(_perform(act, redis, as_json=as_json)))
+    try:
+        code = asyncio.run(_perform(act, redis, as_json=as_json))
+    except asyncio.CancelledError:
+        code = INTERRUPTED
+    raise typer.Exit(code)
 
 
 async def _perform(act: Act, url: str | None, *, as_json: bool) -> int:
