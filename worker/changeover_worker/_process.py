@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -39,6 +40,11 @@ def serve(
 
     A worker that was given its incarnation belongs to a supervisor and drains when that dies.
     """
+    # A turn leaves no cycles behind, and what is imported lives as long as the process: looking
+    # for garbage as often as Python does by default was a tenth of a worker's time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(app, settings, url, log, incarnation, burst))
 
