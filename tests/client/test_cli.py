@@ -342,6 +342,8 @@ class TestExitCodes:
             ("submit", "s", "x", "--priority", "3"),
             ("submit", "s", "x", "--id", "a/b"),
             ("submit", "s", "x", "--many", "f"),
+            ("submit", "s", "x", "--timeout", "1s"),
+            ("submit", "s", "x", "--wait", "--timeout", "soon"),
             ("show", "s", "--events", "--turns"),
             ("follow", "s", "--from", "yesterday"),
             ("nonsense",),
@@ -354,6 +356,11 @@ class TestExitCodes:
         told = run(*args)
         assert (told.code, told.out) == (2, "")
         assert "Traceback" not in told.err
+
+    def test_a_wrong_timeout_is_found_before_anything_is_sent(self, run: Run, session: str) -> None:
+        told = run("submit", session, "x", "--agent", "nobody", "--wait", "--timeout", "soon")
+        assert (told.code, "nothing was sent" in told.err) == (2, True)
+        assert run("show", session).code == 3
 
     @pytest.mark.parametrize(
         "args", [("show",), ("follow",), ("explain",), ("interrupt",), ("show", "--inbox")]

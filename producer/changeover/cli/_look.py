@@ -13,7 +13,7 @@ from changeover._client import Client
 from changeover._explain import Explanation
 from changeover._operator import Operator
 from changeover.cli._options import Json, Limit, Redis, Session
-from changeover.cli._output import ago, say, say_json, say_list, say_page, say_table
+from changeover.cli._output import ago, clock, say, say_json, say_list, say_page, say_table
 from changeover_shared._identifiers import worker_of
 from changeover_shared._results import Page, SessionInfo, WorkerInfo
 from changeover_shared._units import show_duration
@@ -85,16 +85,21 @@ def explain(session: Session, redis: Redis = None, as_json: Json = False) -> Non
     say(f"{found.text}  [{found.code}]")
     if found.remedy is not None:
         say(f"  do       {found.remedy}")
-    told = (f"{name} {_fact(name, value)}" for name, value in found.facts.items() if value != [])
+    told = (_fact(name, value) for name, value in found.facts.items() if value != [])
     say(f"  facts    {' · '.join(told)}")
 
 
 def _fact(name: str, value: object) -> str:
+    """One fact as people read it; times in milliseconds become spans."""
+    if isinstance(value, int) and name == "due_ms":
+        return f"due {clock(value)}"
+    if isinstance(value, int) and "_ms" in name:
+        before, _, after = name.partition("_ms")
+        span = show_duration(timedelta(milliseconds=value))
+        return " ".join(part for part in (before, span, after.strip("_")) if part)
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if isinstance(value, int) and "ms" in name.split("_"):
-        return f"{show_duration(timedelta(milliseconds=value))}"
-    return "-" if value is None else str(value)
+        return f"{name} {', '.join(map(str, value))}"
+    return f"{name} {'-' if value is None else value}"
 
 
 def _session_row(info: SessionInfo, now_ms: int) -> tuple[str, ...]:

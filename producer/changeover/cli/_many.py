@@ -26,6 +26,7 @@ from changeover.cli._output import note, say, say_json
 from changeover_shared._errors import Invalid
 from changeover_shared._items import Attachment, Json
 from changeover_shared._results import Receipt, Refused
+from changeover_shared._units import Duration
 from changeover_shared._words import Ending
 
 
@@ -89,7 +90,7 @@ async def submit_file(
     *,
     url: str | None,
     wait: bool,
-    timeout: str | None,  # noqa: ASYNC109 - it leaves the work running
+    timeout: Duration | None,  # noqa: ASYNC109 - it leaves the work running
     as_json: bool,
 ) -> int:
     """Submit every line, report the bad ones and go on; the exit code.
@@ -147,7 +148,7 @@ async def _await_endings(
     client: Client,
     tally: Tally,
     bar: Progress,
-    timeout: str | None,  # noqa: ASYNC109 - as above
+    timeout: Duration | None,  # noqa: ASYNC109 - as above
 ) -> None:
     task = bar.add_task("ended", total=len(tally.receipts))
     async for outcome in client.wait_many(tally.receipts, timeout=timeout):

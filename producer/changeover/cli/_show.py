@@ -53,22 +53,16 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one session; its parts are listed newest first."""
-    if sum((events, transcript, turns, inbox)) > 1:
+    parts = {"events": events, "transcript": transcript, "turns": turns, "inbox": inbox}
+    wanted = [part for part, chosen in parts.items() if chosen]
+    if len(wanted) > 1:
         raise typer.BadParameter("choose one of --events, --transcript, --turns and --inbox")
-    asyncio.run(
-        _show(
-            session,
-            part="events" * events + "transcript" * transcript + "turns" * turns + "inbox" * inbox,
-            before=before,
-            limit=limit,
-            url=redis,
-            as_json=as_json,
-        )
-    )
+    part = wanted[0] if wanted else "whole"
+    asyncio.run(_show(session, part, before=before, limit=limit, url=redis, as_json=as_json))
 
 
 async def _show(
-    session: str, *, part: str, before: str | None, limit: int, url: str | None, as_json: bool
+    session: str, part: str, *, before: str | None, limit: int, url: str | None, as_json: bool
 ) -> None:
     if part == "inbox":
         entries = await read_inbox(session, url)

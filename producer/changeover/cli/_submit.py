@@ -16,6 +16,7 @@ from changeover.cli._many import Defaults, submit_file
 from changeover.cli._options import Agent, Json, Redis
 from changeover.cli._output import note, say, say_json, shown
 from changeover_shared._results import Outcome, Receipt
+from changeover_shared._units import duration
 from changeover_shared._words import Ending
 
 
@@ -52,12 +53,15 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Send a message."""
+    if timeout is not None and not wait:
+        raise typer.BadParameter("--timeout bounds --wait")
+    span = None if timeout is None else duration(timeout, field="--timeout")
     if many is not None:
         if session is not None or submission_id is not None:
             raise typer.BadParameter("--many takes its sessions, texts and ids from the file")
         defaults = Defaults(agent=agent, model=model, priority=priority)
         code = asyncio.run(
-            submit_file(many, defaults, url=redis, wait=wait, timeout=timeout, as_json=as_json)
+            submit_file(many, defaults, url=redis, wait=wait, timeout=span, as_json=as_json)
         )
         raise typer.Exit(code)
     if session is None:
@@ -73,7 +77,7 @@ def submit(
                 _show_receipt(receipt, as_json=as_json)
                 return DONE
             note(_receipt_line(receipt))
-            outcome = await client.wait(session, receipt.submission_id, timeout=timeout)
+            outcome = await client.wait(session, receipt.submission_id, timeout=span)
             return _show_outcome(outcome, as_json=as_json)
 
     raise typer.Exit(asyncio.run(send()))

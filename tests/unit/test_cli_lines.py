@@ -1,0 +1,111 @@
+"""What people read of a journal."""
+
+from __future__ import annotations
+
+import pytest
+
+from changeover.cli._lines import Lines, call, journal_line
+from changeover_shared._events import (
+    AssistantSaid,
+    Delta,
+    Event,
+    Failure,
+    Gap,
+    Message,
+    SessionConfigured,
+    StepCompleted,
+    ToolCallBegin,
+    ToolCallEnd,
+    TurnAborted,
+    TurnFailed,
+    WorkerChanged,
+)
+from changeover_shared._words import Effect, StepEnding, WorkerChange
+
+
+def without_times(events: list[Event]) -> list[str]:
+    lines = Lines("agent")
+    told = [line for event in events for line in lines.of(event)]
+    return [line[10:] if line[2:3] == ":" else line.strip() for line in told]
+
+
+def begin(call_id: str, arguments: str, at_ms: int = 1000) -> ToolCallBegin:
+    return ToolCallBegin(
+        call_id=call_id, name="refund", arguments=arguments, effect=Effect.ONCE, at_ms=at_ms
+    )
+
+
+def test_a_conversation_is_told_by_who_speaks() -> None:
+    events: list[Event] = [
+        Message(text="Please refund"),
+        SessionConfigured(agent="support", queue="q"),
+        Delta(text="Do"),
+        AssistantSaid(text="Done.\nAnything else?"),
+        Message(text="No", author="ann"),
+    ]
+    assert without_times(events) == [
+        "you      Please refund",
+        "support  Done.",
+        "Anything else?",
+        "ann      No",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (ToolCallEnd(call_id="c", name="refund", output=1, at_ms=1250), "✓ 0.2 s"),
+        (
+            ToolCallEnd(call_id="c", name="refund", output="no", is_error=True, at_ms=3000),
+            "✗ 2.0 s",
+        ),
+        (
+            ToolCallEnd(call_id="c", name="refund", output="?", is_error=True, unknown=True),
+            "? it may have run, and is not run again",
+        ),
+    ],
+)
+def test_a_tool_call_is_one_line_with_its_end(end: ToolCallEnd, told: str) -> None:
+    events: list[Event] = [begin("c", '{"order": "7", "cents": 9000}'), end]
+    assert without_times(events) == [f'agent    refund(order="7", cents=9000) {told}']
+
+
+def test_what_happened_to_the_session_stands_between_rules() -> None:
+    events: list[Event] = [
+        WorkerChanged(reason=WorkerChange.TAKEN_OVER, previous="d@h:1", current="a@h:2"),
+        StepCompleted(index=1, ending=StepEnding.INTERRUPTED),
+        TurnAborted(submission_ids=("m",), reason="interrupted"),
+        TurnFailed(submission_ids=("m",), error=Failure(kind="provider_auth", message="401")),
+        Gap(first=1, last=40),
+    ]
+    assert without_times(events) == [
+        "── a@h took over (d@h lost its lease) ──",
+        "── step 1 was cut off: what it said does not count ──",
+        "── interrupted ──",
+        "── failed: provider_auth: 401 ──",
+        "── events 1 to 40 are not kept any more ──",
+    ]
+
+
+def test_a_newer_kind_of_event_is_no_line_but_is_in_the_journal() -> None:
+    event = Event.model_validate({"type": "moon_landed", "seq": 7, "fence": 2, "where": "sea"})
+    assert without_times([event]) == []
+    assert journal_line(event).endswith('f2  moon_landed  {"where":"sea"}')
+
+
+def test_control_characters_are_not_passed_on() -> None:
+    assert without_times([Message(text="a\x1b[2Jb")]) == ["you      a\N{REPLACEMENT CHARACTER}[2Jb"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ('{"region": "eu"}', 'f("eu")'),
+        ('{"a": 1, "b": null}', "f(a=1, b=null)"),
+        ("{}", "f()"),
+        ('{"cut', 'f({"cut)'),
+        ("[1]", "f([1])"),
+    ],
+)
+def test_a_call_is_written_as_people_write_it(arguments: str, told: str) -> None:
+    assert call("f", arguments) == told
