@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from changeover_shared._items import Item, UserMessage
-from changeover_worker._model import (
+from changeover_worker._models import AnthropicModel, OpenAIModel
+from changeover_worker._models.model import (
     ModelDelta,
     ModelError,
     ModelRequest,
@@ -19,7 +20,6 @@ from changeover_worker._model import (
     TextDelta,
     ToolSpec,
 )
-from changeover_worker._models import AnthropicModel, OpenAIModel
 from tests.support.model_server import ModelServer, Reply
 
 LOOKUP = ToolSpec(

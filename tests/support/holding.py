@@ -22,8 +22,8 @@ from changeover_shared._results import TranscriptItem, TurnRecord
 from changeover_shared._settings import Settings
 from changeover_shared._words import Ending
 from changeover_worker._app import App
-from changeover_worker._held import Held
-from changeover_worker._session import RunEnd, SessionRunner
+from changeover_worker._session.held import Held
+from changeover_worker._session.runner import RunEnd, SessionRunner
 from tests.support.fleet import Stores, fake_executor, small_settings, stores_on
 
 ROUTE = route_of("bot")

@@ -19,7 +19,7 @@ from changeover_shared._lease_store import LeaseStore
 from changeover_shared._records import Grant
 from changeover_shared._settings import Settings
 from changeover_worker._app import App
-from changeover_worker._worker import Worker, WorkerEnd
+from changeover_worker._process.worker import Worker, WorkerEnd
 from tests.support.fleet import small_settings
 
 

@@ -65,7 +65,7 @@ async def test_the_error_of_a_source_comes_after_what_it_gave_before() -> None:
     sizes = []
     try:
         async for chunk in aiter_chunks(source(), 3):
-            sizes.append(len(chunk))
+            sizes += [len(chunk)]
     except OSError as error:
         assert "cut off" in str(error)
     assert sizes == [3]

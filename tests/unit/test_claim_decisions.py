@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from changeover_worker import _claim_decisions as decide
-from changeover_worker._slots import Slots
+from changeover_worker._process import claim_decisions as decide
+from changeover_worker._process.slots import Slots
 
 READY = tuple(f"s:{n}" for n in range(40))
 

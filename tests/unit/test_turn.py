@@ -26,12 +26,12 @@ from changeover_shared._events import (
 from changeover_shared._items import AssistantMessage, Item, ToolCall, ToolResult, Usage
 from changeover_shared._ops import CloseOp, MessageOp, SetModelOp, TurnOp
 from changeover_shared._words import CommitKind, Effect, Ending, Next, StepEnding
-from changeover_worker._draft import Draft, Onward, Setup, Tail, Taken, ranges
-from changeover_worker._ending import abort, fail
-from changeover_worker._model import ModelResponse
-from changeover_worker._start import refuse, start
-from changeover_worker._streamed import DROPPED_AT_ONCE, KEPT_MS, forget_streamed
-from changeover_worker._turn import CUT_OFF, answered, landed
+from changeover_worker._models.model import ModelResponse
+from changeover_worker._session.draft import Draft, Onward, Setup, Tail, Taken, ranges
+from changeover_worker._session.ending import abort, fail
+from changeover_worker._session.start import refuse, start
+from changeover_worker._session.streamed import DROPPED_AT_ONCE, KEPT_MS, forget_streamed
+from changeover_worker._session.turn import CUT_OFF, answered, landed
 
 E = TypeVar("E", bound=Event)
 

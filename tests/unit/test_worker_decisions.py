@@ -7,14 +7,14 @@ from changeover_shared._errors import LeaseExpired, LeaseGone, LeaseLost
 from changeover_shared._records import Lease, Renewed
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
-from changeover_worker._held import Held
-from changeover_worker._keeper import batches, loss, trust
-from changeover_worker._process import exit_code
-from changeover_worker._silence import Silence
-from changeover_worker._supervisor import backoff, verdict
-from changeover_worker._sweep import live_routes
-from changeover_worker._worker import WorkerEnd
-from changeover_worker._worker_name import default_name
+from changeover_worker._process.keeper import batches, loss, trust
+from changeover_worker._process.name import default_name
+from changeover_worker._process.serve import exit_code
+from changeover_worker._process.silence import Silence
+from changeover_worker._process.supervisor import backoff, verdict
+from changeover_worker._process.sweep import live_routes
+from changeover_worker._process.worker import WorkerEnd
+from changeover_worker._session.held import Held
 from changeover_worker.cli import child_command
 
 

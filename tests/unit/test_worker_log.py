@@ -8,7 +8,7 @@ import pytest
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._settings import Settings
-from changeover_worker._log import make_log
+from changeover_worker._process.log import make_log
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ import pytest
 
 from changeover_shared._errors import Invalid
 from changeover_worker._agent import Agent, TurnContext
-from changeover_worker._tool import tool
+from changeover_worker._tools.tool import tool
 
 TURN: TurnContext[str] = TurnContext(
     session_id="telegram:42", turn_id="t_3", context={"lang": "de"}, resources="pool"

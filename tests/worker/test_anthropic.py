@@ -16,8 +16,8 @@ from changeover_shared._items import (
     Usage,
     UserMessage,
 )
-from changeover_worker._model import ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from changeover_worker._models import AnthropicModel
+from changeover_worker._models.model import ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from tests.support.asking import Asked, ask, asked_of, fails
 from tests.support.model_server import ModelServer, Reply, sse
 

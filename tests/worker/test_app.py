@@ -14,7 +14,7 @@ from changeover_shared._errors import AppNotFound, Invalid, SetupError
 from changeover_worker import _app
 from changeover_worker._agent import Agent
 from changeover_worker._app import App, load_app
-from changeover_worker._model import Emit, ModelRequest, ModelResponse
+from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
 from changeover_worker.testing import ScriptedModel, say
 
 

@@ -12,15 +12,15 @@ from changeover_shared._events import StepCompleted, ToolCallBegin, ToolCallEnd,
 from changeover_shared._items import AssistantMessage, ToolResult
 from changeover_shared._ops import InterruptOp
 from changeover_shared._words import Ending
-from changeover_worker import _signals
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
-from changeover_worker._held import Held
-from changeover_worker._model import ModelRequest
-from changeover_worker._scripted import ScriptedAnswer
-from changeover_worker._session import RunEnd
-from changeover_worker._signals import Moment
-from changeover_worker._tool import tool
+from changeover_worker._models.model import ModelRequest
+from changeover_worker._models.scripted import ScriptedAnswer
+from changeover_worker._session import signals
+from changeover_worker._session.held import Held
+from changeover_worker._session.runner import RunEnd
+from changeover_worker._session.signals import Moment
+from changeover_worker._tools.tool import tool
 from changeover_worker.testing import ScriptedModel, call, calls, say
 from tests.support.holding import Bench, bench
 
@@ -34,7 +34,7 @@ Disturb = Callable[[Bench, asyncio.Task[RunEnd], Held], Awaitable[bool]]
 @pytest.fixture(autouse=True)
 def _no_listener_stays() -> Iterator[None]:
     yield
-    _signals.listen(None)
+    signals.listen(None)
 
 
 class Turn:
@@ -81,7 +81,7 @@ async def disturbed(on: Bench, turn: Turn, at: int, disturb: Disturb) -> None:
             there.set()
             await go.wait()
 
-    _signals.listen(listener)
+    signals.listen(listener)
     run, held = await on.begin(turn.app)
     waits = asyncio.create_task(there.wait())
     await asyncio.wait({run, waits}, return_when=asyncio.FIRST_COMPLETED)
@@ -90,7 +90,7 @@ async def disturbed(on: Bench, turn: Turn, at: int, disturb: Disturb) -> None:
     if await disturb(on, run, held):
         go.set()
         await run
-    _signals.listen(None)
+    signals.listen(None)
     turn.paid.set()
 
 
@@ -113,7 +113,7 @@ async def test_the_moments_are_all_there() -> None:
             if moment is Moment.AFTER_COMMIT and detail == "result":
                 turn.paid.set()
 
-        _signals.listen(listener)
+        signals.listen(listener)
         await on.run(turn.app)
     assert len(seen) == MOMENTS
     assert set(seen) == set(Moment) - {Moment.HANDED_OFF}

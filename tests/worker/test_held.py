@@ -12,8 +12,8 @@ from changeover_shared._errors import LeaseError, LeaseExpired, LeaseGone
 from changeover_shared._events import Delta
 from changeover_shared._records import Lease
 from changeover_shared._words import GiveUp
-from changeover_worker._held import Drain, Held
-from changeover_worker._writer import Writer
+from changeover_worker._session.held import Drain, Held
+from changeover_worker._session.writer import Writer
 from tests.support.holding import bench, until
 
 LEASE = Lease(session_id="s", fence=1, incarnation="w:1", nonce="n", route="bot@1")

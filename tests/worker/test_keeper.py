@@ -18,9 +18,9 @@ from changeover_shared._lease_store import LeaseStore
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._words import GiveUp
-from changeover_worker._held import Held
-from changeover_worker._keeper import LeaseKeeper, trust
-from changeover_worker._outage import Outage
+from changeover_worker._process.keeper import LeaseKeeper, trust
+from changeover_worker._process.outage import Outage
+from changeover_worker._session.held import Held
 from tests.support.servers import RunningServer, free_port, running_server, server_process
 from tests.support.working import capture, eventually, eventually_found, own_fleet, take
 

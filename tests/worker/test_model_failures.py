@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 
 from changeover_shared._errors import ExtraMissing, KeyMissing
-from changeover_worker._model import EmitRefused, ModelDelta, ModelError, ProviderModel, TextDelta
 from changeover_worker._models import AnthropicModel, OpenAIModel
 from changeover_worker._models.failures import retry_after
+from changeover_worker._models.model import (
+    EmitRefused,
+    ModelDelta,
+    ModelError,
+    ProviderModel,
+    TextDelta,
+)
 from tests.support.asking import KEY, ask, asked_of, fails, question
 from tests.support.model_server import Reply, chunk, error, sse
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from changeover_shared._errors import Invalid
-from changeover_worker._model_names import resolve_model
 from changeover_worker._models import AnthropicModel, OpenAIModel
+from changeover_worker._models.names import resolve_model
 from changeover_worker.testing import ScriptedModel
 from tests.support.asking import ask
 from tests.support.model_server import ModelServer, echo_reply

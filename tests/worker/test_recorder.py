@@ -12,10 +12,10 @@ import pytest
 from changeover_shared._errors import LeaseGone, TooLarge
 from changeover_shared._events import Delta
 from changeover_shared._items import Phase, Usage
-from changeover_worker._held import Held
-from changeover_worker._model import EmitRefused, ReasoningDelta, TextDelta, UsageDelta
-from changeover_worker._recorder import CAPACITY, CAPACITY_BYTES, StepRecorder
-from changeover_worker._writer import Writer
+from changeover_worker._models.model import EmitRefused, ReasoningDelta, TextDelta, UsageDelta
+from changeover_worker._session.held import Held
+from changeover_worker._session.recorder import CAPACITY, CAPACITY_BYTES, StepRecorder
+from changeover_worker._session.writer import Writer
 from tests.support.holding import Bench, bench, until_so
 
 STAMP = {"submission_id": "m1", "turn_id": "t_1", "step_id": "s_1_0_a"}

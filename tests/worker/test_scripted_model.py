@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from changeover_shared._items import AssistantMessage, UserMessage
-from changeover_worker._model import EmitRefused, Model, ModelDelta, ModelError, TextDelta
+from changeover_worker._models.model import EmitRefused, Model, ModelDelta, ModelError, TextDelta
 from changeover_worker.testing import ScriptedModel, call, calls, fail, say
 from tests.support.asking import ask, fails, question
 

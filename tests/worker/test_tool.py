@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 
 from changeover_shared._errors import Invalid, ToolError
 from changeover_shared._words import Effect
-from changeover_worker._tool import Tool, tool
-from changeover_worker._tool_context import StopSignal, ToolContext, ToolStopped
+from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
+from changeover_worker._tools.tool import Tool, tool
 
 CONTEXT: ToolContext[None] = ToolContext(
     session_id="telegram:42", turn_id="t_3", call_id="call_1", fence=7, resources=None

@@ -33,11 +33,11 @@ from changeover_shared._checkpoint import (
 from changeover_shared._errors import ToolError
 from changeover_shared._items import Json, ToolCall, ToolResult, decode_item, encode_item
 from changeover_shared._words import Effect
-from changeover_worker import _tool_runner
-from changeover_worker._tool import Isolation, Tool, tool
-from changeover_worker._tool_context import StopSignal, ToolContext, ToolStopped
-from changeover_worker._tool_output import MAX_BYTES, MAX_DEPTH, MAX_ERROR
-from changeover_worker._tool_runner import run_tool
+from changeover_worker._tools import runner
+from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
+from changeover_worker._tools.output import MAX_BYTES, MAX_DEPTH, MAX_ERROR
+from changeover_worker._tools.runner import run_tool
+from changeover_worker._tools.tool import Isolation, Tool, tool
 
 BOTH: tuple[Isolation, ...] = ("inline", "thread")
 
@@ -352,7 +352,7 @@ async def test_an_async_tool_that_hangs_is_cancelled_at_its_time_out(
 async def test_an_async_tool_that_ignores_its_cancellation_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_tool_runner, "_CLEAN_UP_S", 0.02)
+    monkeypatch.setattr(runner, "_CLEAN_UP_S", 0.02)
     release = asyncio.Event()
     ended = asyncio.Event()
 
@@ -416,9 +416,9 @@ def test_a_def_tool_that_hangs_does_not_keep_the_process_from_exiting(tmp_path: 
     program.write_text(
         "import asyncio, structlog, threading\n"
         "from changeover_shared._items import ToolCall\n"
-        "from changeover_worker._tool import tool\n"
-        "from changeover_worker._tool_context import ToolContext\n"
-        "from changeover_worker._tool_runner import run_tool\n"
+        "from changeover_worker._tools.tool import tool\n"
+        "from changeover_worker._tools.context import ToolContext\n"
+        "from changeover_worker._tools.runner import run_tool\n"
         "@tool(timeout='20ms')\n"
         "def hang() -> None:\n"
         "    threading.Event().wait()\n"

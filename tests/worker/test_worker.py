@@ -20,11 +20,11 @@ from changeover_shared._settings import Settings
 from changeover_shared._words import Status
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
-from changeover_worker._claim_decisions import SOLO
-from changeover_worker._keeper import LeaseKeeper
-from changeover_worker._model import Emit, ModelRequest, ModelResponse, TextDelta
-from changeover_worker._sweep import Sweep
-from changeover_worker._worker import Worker
+from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, TextDelta
+from changeover_worker._process.claim_decisions import SOLO
+from changeover_worker._process.keeper import LeaseKeeper
+from changeover_worker._process.sweep import Sweep
+from changeover_worker._process.worker import Worker
 from changeover_worker.testing import ScriptedModel, fail, say
 from tests.support.servers import free_port, running_server, server_process
 from tests.support.working import (

@@ -12,7 +12,8 @@ from changeover_shared._items import (
 )
 from changeover_worker._agent import Agent, TurnContext
 from changeover_worker._app import App
-from changeover_worker._model import (
+from changeover_worker._models import AnthropicModel, OpenAIModel
+from changeover_worker._models.model import (
     Emit,
     EmitRefused,
     Model,
@@ -26,9 +27,8 @@ from changeover_worker._model import (
     ToolSpec,
     UsageDelta,
 )
-from changeover_worker._models import AnthropicModel, OpenAIModel
-from changeover_worker._tool import Tool, tool
-from changeover_worker._tool_context import ToolContext, ToolStopped
+from changeover_worker._tools.context import ToolContext, ToolStopped
+from changeover_worker._tools.tool import Tool, tool
 
 __all__ = [
     "Agent",

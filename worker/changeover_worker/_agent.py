@@ -13,8 +13,8 @@ from typing_extensions import TypeVar
 from changeover_shared import _identifiers
 from changeover_shared._errors import Invalid
 from changeover_shared._items import Json
-from changeover_worker._model import ToolSpec
-from changeover_worker._tool import Tool
+from changeover_worker._models.model import ToolSpec
+from changeover_worker._tools.tool import Tool
 
 R = TypeVar("R", default=Any)
 

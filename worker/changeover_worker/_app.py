@@ -17,8 +17,8 @@ from typing import Any, Final
 import changeover_shared
 from changeover_shared._errors import AppNotFound, Invalid
 from changeover_worker._agent import Agent
-from changeover_worker._model import Model, ProviderModel
-from changeover_worker._model_names import resolve_model
+from changeover_worker._models.model import Model, ProviderModel
+from changeover_worker._models.names import resolve_model
 
 _FOREIGN: Final = (
     *{sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")},

@@ -15,9 +15,9 @@ from typing import Final
 from changeover_shared._items import AssistantMessage, UserMessage
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
-from changeover_worker._model import Emit, ModelDelta, ModelRequest, ModelResponse, TextDelta
-from changeover_worker._scripted import ScriptedModel, call, calls, say
-from changeover_worker._tool import tool
+from changeover_worker._models.model import Emit, ModelDelta, ModelRequest, ModelResponse, TextDelta
+from changeover_worker._models.scripted import ScriptedModel, call, calls, say
+from changeover_worker._tools.tool import tool
 
 REGIONS: Final = ("eu", "us")
 PLAN: Final = "Let me look at both regions."

@@ -15,10 +15,10 @@ from changeover_shared._connect import redis_url
 from changeover_shared._errors import Invalid, SetupError, StoreUnavailable
 from changeover_shared._settings import Settings, read_settings
 from changeover_worker._app import load_app
-from changeover_worker._log import make_log
-from changeover_worker._process import BUG, MISCONFIGURED, UNAVAILABLE, serve
-from changeover_worker._supervisor import Supervisor
-from changeover_worker._worker_name import default_name
+from changeover_worker._process.log import make_log
+from changeover_worker._process.name import default_name
+from changeover_worker._process.serve import BUG, MISCONFIGURED, UNAVAILABLE, serve
+from changeover_worker._process.supervisor import Supervisor
 
 _PASSED_ON = (
     signal.SIGTERM,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from changeover_worker._scripted import ScriptedModel, call, calls, fail, say
+from changeover_worker._models.scripted import ScriptedModel, call, calls, fail, say
 
 __all__ = ["ScriptedModel", "call", "calls", "fail", "say"]

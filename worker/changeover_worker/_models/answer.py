@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from changeover_shared._items import AssistantMessage, Phase, Usage
-from changeover_worker._model import (
+from changeover_worker._models.calls import CallDraft, CallDrafts
+from changeover_worker._models.contents import is_whole, opaque_entry
+from changeover_worker._models.model import (
     ModelDelta,
     ModelError,
     ModelRequest,
@@ -16,8 +18,6 @@ from changeover_worker._model import (
     ToolCallDelta,
     UsageDelta,
 )
-from changeover_worker._models.calls import CallDraft, CallDrafts
-from changeover_worker._models.contents import is_whole, opaque_entry
 
 
 class Answer:

@@ -8,9 +8,9 @@ from typing import Any
 
 from changeover_shared._errors import Invalid, KeyMissing
 from changeover_shared._units import Duration, duration
-from changeover_worker._model import Emit, ModelRequest, ModelResponse
 from changeover_worker._models import anthropic_messages
 from changeover_worker._models.failures import failure
+from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
 from changeover_worker._models.provider import (
     PLACEHOLDER,
     checked_address,

@@ -15,7 +15,6 @@ from changeover_shared._items import (
     Usage,
     UserMessage,
 )
-from changeover_worker._model import ModelDelta, ModelRequest, ModelResponse
 from changeover_worker._models.answer import Answer, number, word
 from changeover_worker._models.contents import (
     Opaque,
@@ -26,6 +25,7 @@ from changeover_worker._models.contents import (
     parts,
     result_text,
 )
+from changeover_worker._models.model import ModelDelta, ModelRequest, ModelResponse
 from changeover_worker._models.stream import Event
 
 _STOPS: Final = {

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from changeover_worker._model import ModelError
+from changeover_worker._models.model import ModelError
 
 _REMEDY: Final = {
     "provider_auth": "check the API key and what it may do",

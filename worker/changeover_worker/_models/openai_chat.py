@@ -13,7 +13,6 @@ from changeover_shared._items import (
     Usage,
     UserMessage,
 )
-from changeover_worker._model import ModelDelta, ModelRequest, ModelResponse
 from changeover_worker._models.answer import Answer, number, word
 from changeover_worker._models.contents import (
     arguments_text,
@@ -21,6 +20,7 @@ from changeover_worker._models.contents import (
     is_image,
     marked_result_text,
 )
+from changeover_worker._models.model import ModelDelta, ModelRequest, ModelResponse
 from changeover_worker._models.stream import Event
 
 

@@ -14,7 +14,6 @@ from changeover_shared._items import (
     Usage,
     UserMessage,
 )
-from changeover_worker._model import ModelDelta, ModelRequest, ModelResponse
 from changeover_worker._models.answer import Answer, number, word
 from changeover_worker._models.calls import CallDraft
 from changeover_worker._models.contents import (
@@ -26,6 +25,7 @@ from changeover_worker._models.contents import (
     marked_result_text,
     parts,
 )
+from changeover_worker._models.model import ModelDelta, ModelRequest, ModelResponse
 from changeover_worker._models.stream import Broken, Event
 
 _PHASE: Final = "phase"

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from changeover_worker._model import Emit, ModelDelta, ModelError, ModelResponse
 from changeover_worker._models.failures import foreign_failure, stream_failure
+from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
 
 Event = Mapping[str, Any]
 """One event of a stream, as the JSON that came."""

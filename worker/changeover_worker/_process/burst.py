@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._settings import Settings
-from changeover_worker._claim_decisions import audible
-from changeover_worker._claims import ClaimLoop
-from changeover_worker._overdue import max_ttl_ms, place_overdue
-from changeover_worker._slots import Slots
+from changeover_worker._process.claim_decisions import audible
+from changeover_worker._process.claims import ClaimLoop
+from changeover_worker._process.overdue import max_ttl_ms, place_overdue
+from changeover_worker._process.slots import Slots
 
 LOOK_S = 0.2
 

@@ -17,7 +17,7 @@ from changeover_shared._items import Item
 from changeover_shared._records import Committed, Grant, Head, InboxEntry, Waiting, Work
 from changeover_shared._results import TranscriptItem
 from changeover_shared._words import CommitKind
-from changeover_worker._draft import Draft
+from changeover_worker._session.draft import Draft
 
 
 class Unreadable(Exception):

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from changeover_shared._errors import ChangeoverError
 from changeover_shared._events import Failure
 from changeover_shared._items import Usage
-from changeover_worker._draft import Tail
-from changeover_worker._held import Held
-from changeover_worker._model import Emit, ModelDelta, ModelError, ModelResponse
-from changeover_worker._recorder import StepRecorder
-from changeover_worker._signals import Moment, reached
-from changeover_worker._stopping import stop
+from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
+from changeover_worker._session.draft import Tail
+from changeover_worker._session.held import Held
+from changeover_worker._session.recorder import StepRecorder
+from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.stopping import stop
 
 
 @dataclass(frozen=True, slots=True)

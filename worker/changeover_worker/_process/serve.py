@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._settings import Settings
 from changeover_worker._app import App
-from changeover_worker._worker import Worker, WorkerEnd
+from changeover_worker._process.worker import Worker, WorkerEnd
 
 DRAINED: Final = 0
 TURN_FAILED: Final = 1

@@ -21,19 +21,19 @@ from changeover_shared._lease_store import LeaseStore
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_worker._app import App
-from changeover_worker._burst import Burst
-from changeover_worker._claims import ClaimLoop
-from changeover_worker._keeper import LeaseKeeper
-from changeover_worker._log import make_log
-from changeover_worker._outage import Outage
-from changeover_worker._overdue import FAREWELL_S, close, release_all
-from changeover_worker._running import Running
-from changeover_worker._server import checked_server
-from changeover_worker._session import SessionRunner
-from changeover_worker._silence import Silence
-from changeover_worker._slots import Slots
-from changeover_worker._sweep import Sweep
-from changeover_worker._worker_name import default_name
+from changeover_worker._process.burst import Burst
+from changeover_worker._process.claims import ClaimLoop
+from changeover_worker._process.keeper import LeaseKeeper
+from changeover_worker._process.log import make_log
+from changeover_worker._process.name import default_name
+from changeover_worker._process.outage import Outage
+from changeover_worker._process.overdue import FAREWELL_S, close, release_all
+from changeover_worker._process.running import Running
+from changeover_worker._process.server import checked_server
+from changeover_worker._process.silence import Silence
+from changeover_worker._process.slots import Slots
+from changeover_worker._process.sweep import Sweep
+from changeover_worker._session.runner import SessionRunner
 
 LAST_S = 5.0
 """How long a forced hand-off may take before the sessions are left to an eviction."""

@@ -17,9 +17,9 @@ from changeover_shared._keys import route_of
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
-from changeover_worker._claim_decisions import audible
-from changeover_worker._overdue import max_ttl_ms, place_overdue
-from changeover_worker._silence import Silence
+from changeover_worker._process.claim_decisions import audible
+from changeover_worker._process.overdue import max_ttl_ms, place_overdue
+from changeover_worker._process.silence import Silence
 
 GATE_MS = 3_000
 ROUND_S = 1.0

@@ -16,10 +16,10 @@ from structlog.typing import FilteringBoundLogger
 from changeover_shared._errors import ToolError
 from changeover_shared._items import Json, ToolCall, ToolResult
 from changeover_shared._words import Effect
-from changeover_worker._tool import Tool
-from changeover_worker._tool_context import StopSignal, ToolContext, ToolStopped
-from changeover_worker._tool_exits import ToolExit, contain_exits, in_tool
-from changeover_worker._tool_output import as_json, readable
+from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
+from changeover_worker._tools.exits import ToolExit, contain_exits, in_tool
+from changeover_worker._tools.output import as_json, readable
+from changeover_worker._tools.tool import Tool
 
 _CLEAN_UP_S: Final = 2.0
 """How long a cancelled tool may clean up: shorter than the margin of a lease."""

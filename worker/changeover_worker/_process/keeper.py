@@ -34,9 +34,9 @@ from changeover_shared._lease_store import LeaseStore
 from changeover_shared._records import Renewed
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
-from changeover_worker._held import Held
-from changeover_worker._outage import Outage
-from changeover_worker._overdue import close
+from changeover_worker._process.outage import Outage
+from changeover_worker._process.overdue import close
+from changeover_worker._session.held import Held
 
 BATCH = 200
 """The most leases that one call renews: 0.6 ms of Redis."""

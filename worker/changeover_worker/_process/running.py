@@ -13,10 +13,10 @@ from changeover_shared._keys import queue_of
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._records import Grant
 from changeover_shared._words import GiveUp
-from changeover_worker._held import Drain, Held
-from changeover_worker._keeper import LeaseKeeper, trust
-from changeover_worker._session import RunEnd, SessionRunner
-from changeover_worker._slots import Slots
+from changeover_worker._process.keeper import LeaseKeeper, trust
+from changeover_worker._process.slots import Slots
+from changeover_worker._session.held import Drain, Held
+from changeover_worker._session.runner import RunEnd, SessionRunner
 
 
 class Running:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from changeover_shared._items import AssistantMessage, Phase, ToolCall, Usage
 from changeover_shared._units import Duration, duration
-from changeover_worker._model import (
+from changeover_worker._models.model import (
     Emit,
     ModelError,
     ModelRequest,

@@ -21,8 +21,8 @@ from changeover_shared._errors import ChangeoverError
 from changeover_shared._identifiers import new_incarnation, worker_name
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._settings import Settings
-from changeover_worker._overdue import FAREWELL_S, close, release_all
-from changeover_worker._process import DRAINED, FORCED, MISCONFIGURED, TURN_FAILED
+from changeover_worker._process.overdue import FAREWELL_S, close, release_all
+from changeover_worker._process.serve import DRAINED, FORCED, MISCONFIGURED, TURN_FAILED
 
 QUICK_S: Final = 10.0
 """A child that dies sooner is replaced more slowly each time."""

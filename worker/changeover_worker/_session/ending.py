@@ -21,8 +21,8 @@ from changeover_shared._events import (
 from changeover_shared._items import AssistantMessage, Item
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next, StepEnding
-from changeover_worker._draft import NO_TAIL, Draft, Tail
-from changeover_worker._execution import (
+from changeover_worker._session.draft import NO_TAIL, Draft, Tail
+from changeover_worker._session.execution import (
     close_group,
     close_step,
     error_result,

@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from changeover_shared._errors import Invalid
-from changeover_worker._model import Model
 from changeover_worker._models import AnthropicModel, OpenAIModel
+from changeover_worker._models.model import Model
 
 _COMPATIBLE: Final = re.compile(
     r"openai@(?P<url>https?://(?:\[[^\]/\s]+\]|[^:/\s@\[\]]+)(?::\d+)?(?:/[^:\s]*)?):(?P<name>(?![^/@]+@)\S+)"

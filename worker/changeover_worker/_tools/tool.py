@@ -15,9 +15,9 @@ from typing_extensions import ParamSpec, TypeVar
 from changeover_shared._errors import Invalid
 from changeover_shared._units import Duration, duration
 from changeover_shared._words import Effect
-from changeover_worker._model import ToolSpec
-from changeover_worker._tool_context import ToolContext
-from changeover_worker._tool_schema import Signature, read_signature
+from changeover_worker._models.model import ToolSpec
+from changeover_worker._tools.context import ToolContext
+from changeover_worker._tools.schema import Signature, read_signature
 
 P = ParamSpec("P", default=...)
 T = TypeVar("T", default=Any)

@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaW
 from pydantic_core import CoreSchema, ErrorDetails, PydanticUndefined
 
 from changeover_shared._errors import Invalid, ToolError
-from changeover_worker._tool_context import ToolContext
+from changeover_worker._tools.context import ToolContext
 
 _SHOWN_ERRORS: Final = 8
 _SHOWN_INPUT: Final = 80

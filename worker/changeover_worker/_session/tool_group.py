@@ -8,11 +8,11 @@ from typing import Any
 
 from changeover_shared._checkpoint import PendingCall
 from changeover_shared._items import ToolResult
-from changeover_worker._ending import UNKNOWN
-from changeover_worker._execution import error_result
-from changeover_worker._held import Held
-from changeover_worker._stopping import stop
-from changeover_worker._tool_context import StopSignal, ToolStopped
+from changeover_worker._session.ending import UNKNOWN
+from changeover_worker._session.execution import error_result
+from changeover_worker._session.held import Held
+from changeover_worker._session.stopping import stop
+from changeover_worker._tools.context import StopSignal, ToolStopped
 
 RunCall = Callable[[PendingCall, StopSignal], Coroutine[Any, Any, ToolResult]]
 

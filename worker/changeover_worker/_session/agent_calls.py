@@ -11,12 +11,12 @@ from changeover_shared._items import ToolCall, ToolResult
 from changeover_shared._words import Effect
 from changeover_worker._agent import Agent, TurnContext
 from changeover_worker._app import App
-from changeover_worker._held import Held
-from changeover_worker._loaded import Loaded
-from changeover_worker._model import Emit, ModelError, ModelRequest, ModelResponse
-from changeover_worker._signals import Moment, reached
-from changeover_worker._tool_context import StopSignal, ToolContext
-from changeover_worker._tool_runner import run_tool
+from changeover_worker._models.model import Emit, ModelError, ModelRequest, ModelResponse
+from changeover_worker._session.held import Held
+from changeover_worker._session.loaded import Loaded
+from changeover_worker._session.signals import Moment, reached
+from changeover_worker._tools.context import StopSignal, ToolContext
+from changeover_worker._tools.runner import run_tool
 
 
 class AgentCalls:

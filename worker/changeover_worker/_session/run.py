@@ -18,23 +18,23 @@ from changeover_shared._records import InboxEntry
 from changeover_shared._settings import Settings
 from changeover_shared._words import GiveUp, Status
 from changeover_worker._agent import Agent
-from changeover_worker._agent_calls import AgentCalls
 from changeover_worker._app import App
-from changeover_worker._commits import INTERRUPTED, Commits, Stale
-from changeover_worker._draft import Draft, Onward, Setup, Taken, new_step_id
-from changeover_worker._ending import abort, fail
-from changeover_worker._execution import open_calls, stamp
-from changeover_worker._held import Drain, Held
-from changeover_worker._loaded import Loaded
-from changeover_worker._model import ModelResponse
-from changeover_worker._model_step import StepEnd, ask
-from changeover_worker._recorder import StepRecorder
-from changeover_worker._recovery import recover
-from changeover_worker._signals import Moment, reached
-from changeover_worker._start import refuse, settle_model, start
-from changeover_worker._tool_group import run_group
-from changeover_worker._turn import answered, landed
-from changeover_worker._writer import Writer
+from changeover_worker._models.model import ModelResponse
+from changeover_worker._session.agent_calls import AgentCalls
+from changeover_worker._session.commits import INTERRUPTED, Commits, Stale
+from changeover_worker._session.draft import Draft, Onward, Setup, Taken, new_step_id
+from changeover_worker._session.ending import abort, fail
+from changeover_worker._session.execution import open_calls, stamp
+from changeover_worker._session.held import Drain, Held
+from changeover_worker._session.loaded import Loaded
+from changeover_worker._session.model_step import StepEnd, ask
+from changeover_worker._session.recorder import StepRecorder
+from changeover_worker._session.recovery import recover
+from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.start import refuse, settle_model, start
+from changeover_worker._session.tool_group import run_group
+from changeover_worker._session.turn import answered, landed
+from changeover_worker._session.writer import Writer
 
 _MAX_REREADS: Final = 5
 

@@ -19,11 +19,11 @@ from changeover_shared._identifiers import new_nonce
 from changeover_shared._lease_store import LeaseStore
 from changeover_shared._records import ClaimRefused, Grant
 from changeover_shared._settings import Settings
-from changeover_worker import _claim_decisions as decide
-from changeover_worker._outage import Outage
-from changeover_worker._overdue import max_ttl_ms, place_overdue
-from changeover_worker._silence import Silence
-from changeover_worker._slots import Slots
+from changeover_worker._process import claim_decisions as decide
+from changeover_worker._process.outage import Outage
+from changeover_worker._process.overdue import max_ttl_ms, place_overdue
+from changeover_worker._process.silence import Silence
+from changeover_worker._process.slots import Slots
 
 NOT_AFTER_MS = 5_000
 """How long a claim may be on its way before Redis refuses to grant it."""

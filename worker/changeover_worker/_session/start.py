@@ -23,9 +23,9 @@ from changeover_shared._items import UserMessage
 from changeover_shared._ops import CloseOp, MessageOp, SetModelOp
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next
-from changeover_worker._draft import Draft, Setup, Taken
-from changeover_worker._ending import fail
-from changeover_worker._execution import open_step, stamp
+from changeover_worker._session.draft import Draft, Setup, Taken
+from changeover_worker._session.ending import fail
+from changeover_worker._session.execution import open_step, stamp
 
 
 def start(

@@ -20,10 +20,10 @@ from changeover_shared._records import Grant
 from changeover_shared._settings import Settings
 from changeover_shared._words import GiveUp
 from changeover_worker._app import App
-from changeover_worker._held import Held
-from changeover_worker._loaded import Loaded, Unreadable
-from changeover_worker._session_run import SessionRun
-from changeover_worker._writer import Writer
+from changeover_worker._session.held import Held
+from changeover_worker._session.loaded import Loaded, Unreadable
+from changeover_worker._session.run import SessionRun
+from changeover_worker._session.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)

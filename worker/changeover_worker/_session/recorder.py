@@ -18,9 +18,9 @@ from pydantic_core import to_json
 from changeover_shared._errors import TooLarge
 from changeover_shared._events import Delta
 from changeover_shared._items import Phase, Usage
-from changeover_worker._draft import Tail
-from changeover_worker._model import EmitRefused, ModelDelta, TextDelta, UsageDelta
-from changeover_worker._writer import Writer
+from changeover_worker._models.model import EmitRefused, ModelDelta, TextDelta, UsageDelta
+from changeover_worker._session.draft import Tail
+from changeover_worker._session.writer import Writer
 
 MERGE_S: Final = 0.040
 MERGE_BYTES: Final = 16 * 1024

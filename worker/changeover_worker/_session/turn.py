@@ -20,9 +20,10 @@ from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
 from changeover_shared._events import AssistantSaid, Event, Failure, ToolCallBegin, Warned
 from changeover_shared._items import AssistantMessage, ToolResult, Usage
 from changeover_shared._words import CommitKind, Effect, StepEnding
-from changeover_worker._draft import Draft, Onward, Tail, ranges
-from changeover_worker._ending import complete, fail
-from changeover_worker._execution import (
+from changeover_worker._models.model import ModelResponse
+from changeover_worker._session.draft import Draft, Onward, Tail, ranges
+from changeover_worker._session.ending import complete, fail
+from changeover_worker._session.execution import (
     close_group,
     close_step,
     error_result,
@@ -32,8 +33,7 @@ from changeover_worker._execution import (
     stamp,
     store_results,
 )
-from changeover_worker._model import ModelResponse
-from changeover_worker._streamed import with_streamed
+from changeover_worker._session.streamed import with_streamed
 
 CUT_OFF: Final = "the call was cut off by the model's length limit and was not run"
 

@@ -18,14 +18,14 @@ from changeover_shared._results import TurnRecord
 from changeover_shared._settings import Settings
 from changeover_shared._words import CommitKind, Ending, Next, Status
 from changeover_worker._agent import Agent
-from changeover_worker._draft import NO_TAIL, Draft, Tail
-from changeover_worker._ending import abort, fail
-from changeover_worker._execution import open_calls
-from changeover_worker._held import Drain, Held
-from changeover_worker._loaded import Loaded
-from changeover_worker._signals import Moment, reached
-from changeover_worker._streamed import forget_streamed
-from changeover_worker._writer import Writer
+from changeover_worker._session.draft import NO_TAIL, Draft, Tail
+from changeover_worker._session.ending import abort, fail
+from changeover_worker._session.execution import open_calls
+from changeover_worker._session.held import Drain, Held
+from changeover_worker._session.loaded import Loaded
+from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.streamed import forget_streamed
+from changeover_worker._session.writer import Writer
 
 INTERRUPTED: Final = "interrupted"
 QUANTUM: Final = 16

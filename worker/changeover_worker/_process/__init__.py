@@ -1,0 +1,1 @@
+"""The worker process: claims, leases, drains, supervision."""

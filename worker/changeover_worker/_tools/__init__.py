@@ -1,0 +1,1 @@
+"""Tools: what an author declares, and how one call of it is run."""
