@@ -48,6 +48,8 @@ class Executor:
         self.clock = ServerClock()
         self.plain_scripts = False
         """The server knows no script flags (fakeredis)."""
+        self.losses = 0
+        """How often a connection broke: what answers afterwards may be another server."""
         self._client = client
         self._blocking = blocking
         self._reached = reached
@@ -87,8 +89,12 @@ class Executor:
     async def blocking(self, *args: Value, block_s: float) -> Any:
         """Run one blocking read on a connection of its own."""
         with foreign_errors():
-            async with asyncio.timeout(block_s + BLOCKING_SLACK_S):
-                return await self._blocking.execute_command(*args)  # type: ignore[no-untyped-call]
+            try:
+                async with asyncio.timeout(block_s + BLOCKING_SLACK_S):
+                    return await self._blocking.execute_command(*args)  # type: ignore[no-untyped-call]
+            except Exception:
+                self.losses += 1
+                raise
 
     async def run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
         """Run a script; its reply without the time that it ends with."""
@@ -205,6 +211,7 @@ class Executor:
                     pipe.execute_command(*args)
                 replies = await pipe.execute(raise_on_error=False)
         except Exception as error:
+            self.losses += 1
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

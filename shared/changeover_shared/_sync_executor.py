@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from redis import Redis
@@ -10,6 +11,7 @@ from redis.exceptions import NoScriptError
 
 from changeover_shared._clock import ServerClock
 from changeover_shared._connect import Reached, reach, sync_client
+from changeover_shared._errors import StoreUnavailable
 from changeover_shared._foreign_errors import foreign_errors, translated
 from changeover_shared._replication import NO_REPLICATION, knows_no_info, replication_id_in
 from changeover_shared._scripts import Script, Value
@@ -27,6 +29,7 @@ class SyncExecutor:
         blocking.response_callbacks.clear()
         self.clock = ServerClock()
         self.plain_scripts = False
+        self.losses = 0
         self._client = client
         self._blocking = blocking
         self._reached = reached
@@ -43,17 +46,17 @@ class SyncExecutor:
 
     def command(self, *args: Value) -> Any:
         """Run one command. Raises `StoreUnavailable` when the outcome is unknown."""
-        with foreign_errors():
+        with self._noting_losses():
             return self._client.execute_command(*args)  # type: ignore[no-untyped-call]
 
     def commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Run several commands in one pipeline; raises the first error among them."""
-        with foreign_errors():
+        with self._noting_losses():
             return self._pipeline(commands, raise_on_error=True)
 
     def blocking(self, *args: Value, block_s: float) -> Any:
         """Run one blocking read; `block_s` is at most twice the connection's time-out."""
-        with foreign_errors():
+        with self._noting_losses():
             return self._blocking.execute_command(*args)  # type: ignore[no-untyped-call]
 
     def run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
@@ -65,7 +68,7 @@ class SyncExecutor:
 
     def run_all(self, calls: Sequence[Call]) -> list[list[Any] | Exception]:
         """Run scripts in one pipeline; each has its own reply or error."""
-        with foreign_errors():
+        with self._noting_losses():
             answers = self._pipeline([self._evalsha(*call) for call in calls])
         for i, (script, args) in enumerate(calls):
             if isinstance(answers[i], NoScriptError):
@@ -92,6 +95,15 @@ class SyncExecutor:
         self._blocking.close()
         if self._reached is not None:
             self._reached.close()
+
+    @contextmanager
+    def _noting_losses(self) -> Iterator[None]:
+        try:
+            with foreign_errors():
+                yield
+        except StoreUnavailable:
+            self.losses += 1
+            raise
 
     def _evalsha(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Value]:
         count, args = count_and_args

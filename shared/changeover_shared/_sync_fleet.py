@@ -32,6 +32,7 @@ class SyncFleet:
         self.executor = executor
         self.keys = keys
         self._replid = replid
+        self._losses = executor.losses
 
     @property
     def clock(self) -> ServerClock:
@@ -65,13 +66,18 @@ class SyncFleet:
     def call(self, request: Request) -> list[Any]:
         """Run a script; its word and values. Raises `StoreUnavailable`, `PartitionMismatch`."""
         for _ in range(REPEATS):
+            self._ask_who_answers()
             reply = self.executor.run(script(request.name), self._arguments(request))
             if not self._sent_back(request, reply):
                 return reply
         raise StoreUnavailable(reason=f"{request.name} was sent back {REPEATS} times")
 
     def call_all(self, requests: Sequence[Request]) -> list[list[Any] | Exception]:
-        """Run scripts in one pipeline; each has its own reply or error."""
+        """Run scripts in one pipeline; each has its own reply or error.
+
+        Raises `StoreUnavailable` when nothing was sent.
+        """
+        self._ask_who_answers()
         replies = self.executor.run_all(
             [(script(request.name), self._arguments(request)) for request in requests]
         )
@@ -95,6 +101,13 @@ class SyncFleet:
 
     def _universe(self) -> dict[str, Value]:
         return {"partitions": self.keys.partitions, "layout": LAYOUT, "replid": self._replid}
+
+    def _ask_who_answers(self) -> None:
+        """After a lost connection, learn the server's history anew before claiming to know it."""
+        losses = self.executor.losses
+        if losses != self._losses:
+            self._replid = self.executor.replication_id()
+            self._losses = losses
 
     def _sent_back(self, request: Request, reply: list[Any]) -> bool:
         """Whether the request must be repeated, after doing what the guard asked for."""

@@ -283,16 +283,39 @@ async def test_a_joined_turn_settles_all_its_inputs_alike_and_in_order(drive: Dr
     lease = await drive.run("m1", "m2")
     await drive.submit("m3")
     ended = TurnCompleted(submission_ids=("m1", "m2"), text="ok")
-    reply = await drive.finish(lease, events=(ended,), turn_record="the record", next="release")
+    reply = await drive.finish(
+        lease,
+        events=(Event(type="before"), ended, Event(type="after")),
+        turn_record="the record",
+        next="release",
+    )
     for id in ("m1", "m2"):
         receipt = await drive.receipt(id) or {}
-        assert (receipt["ending"], receipt["turn"], receipt["end_seq"]) == ("completed", "t_1", "1")
+        assert (receipt["ending"], receipt["turn"], receipt["end_seq"]) == ("completed", "t_1", "2")
     assert (await drive.receipt("m3") or {})["ending"] == ""
     assert await drive.bodies("turns") == {1: "the record"}
     assert sorted(await drive.bodies("inbox")) == [3]
     assert sorted(await drive.work()) == ["3"]
     assert (reply["status"], reply["ready_count"]) == ("ready", "1")
-    assert await drive.kinds() == ["turn_completed"]
+    assert await drive.kinds() == ["before", "turn_completed", "after"]
+
+
+async def test_an_ended_receipt_never_changes(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    ended = "d:m1|1|0|1|cancelled||1|1"
+    await drive.redis("HSET", drive.key("receipts"), "m1", ended)
+    await drive.finish(lease)
+    assert await drive.redis("HGET", drive.key("receipts"), "m1") == ended
+
+
+async def test_what_is_settled_begins_to_age(drive: Driver) -> None:
+    """Hole 35: from the end on, and not before."""
+    lease = await drive.run("m1")
+    assert await drive.redis("ZRANGE", drive.key("settled"), 0, -1) == ["_"]
+    await drive.finish(lease)
+    assert await drive.redis("ZRANGE", drive.key("settled"), 0, -1) == ["m1", "_"]
+    age = await drive.now() - float(await drive.redis("ZSCORE", drive.key("settled"), "m1"))
+    assert 0 <= age < LATER_MS
 
 
 async def test_a_turn_may_start_and_end_in_one_commit(drive: Driver) -> None:
@@ -350,6 +373,16 @@ async def test_only_an_answer_that_is_there_is_consumed(
     lease = await drive.hold(nonce="n2")
     async with drive.unchanged():
         assert await drive.commit(lease, "answer", consume=consume) == ["INPUT", []]
+
+
+async def test_an_answer_is_consumed_under_its_own_number(drive: Driver) -> None:
+    await drive.park("w1")
+    await drive.answer("w1")
+    await drive.submit("m2")
+    lease = await drive.hold(nonce="n2")
+    async with drive.unchanged():
+        for n in (1, 3):
+            assert (await drive.commit(lease, "answer", consume=(("w1", n),)))[0] == "INPUT"
 
 
 async def test_an_answer_is_consumed_once(drive: Driver) -> None:

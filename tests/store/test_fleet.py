@@ -158,10 +158,6 @@ async def test_a_killed_server_comes_back_on_its_append_only_file(kind: str) -> 
                 assert (reply["n"], reply["status"]) == ("2", "held")
                 await drive.finish(lease)
                 assert (await drive.receipt("m1") or {})["ending"] == "completed"
-                fresh = await Executor.connect(server.url)
-                async with stores_on(fresh, small_settings()) as later:
-                    accepted(await Driver(later).submit("m3"))
-                    accepted(await drive.submit("m4"))
                 assert await drive.redis("HGET", drive.shared("meta"), "epoch") == "2"
             finally:
                 again.kill()

@@ -431,6 +431,7 @@ async def test_reject_is_busy_while_anything_runs_or_waits(drive: Driver) -> Non
 
 async def test_latest_replaces_what_waits_under_its_key_and_nothing_else(drive: Driver) -> None:
     """Holes 14 and 55: what a turn holds is never taken from it."""
+    await drive.submit("held", policy="latest", key="typing")
     lease = await drive.run("held")
     await drive.submit("old", policy="latest", key="typing")
     await drive.submit("other", policy="latest", key="else")
