@@ -1,7 +1,7 @@
 """The sweep: what makes a lost ring cost a second, not a session.
 
-One worker at a time leads, for as long as it lives: the gate has a TTL of three seconds and the
-leader renews it each second. The leader visits every partition once a second: it places sessions
+One worker at a time leads, for as long as it lives: the gate has a TTL of three seconds, or of one
+lease if that is shorter, and the leader renews it each second. The leader visits every partition once a second: it places sessions
 whose lease ran out or whose time has come, whatever their route, and rings what is ready.
 """
 
@@ -57,6 +57,7 @@ class Sweep:
         self._routes = tuple(routes)
         self._gate = gate
         self._max_ttl_ms = max_ttl_ms(settings)
+        self._gate_ms = min(GATE_MS, round(settings.lease.total_seconds() * 1000))
         self._silent_ms = round(settings.renew.total_seconds() * 3000)
         self._next = 0
         self._read_registry_at = 0.0
@@ -68,7 +69,7 @@ class Sweep:
                 if await self._lead():
                     await self._round()
                 else:
-                    await asyncio.sleep(random.uniform(2.4, 5.0))
+                    await asyncio.sleep(random.uniform(0.8, 1.7) * self._gate_ms / 1000)
             except StoreUnavailable:
                 self._gate.note(answered=False)
                 await asyncio.sleep(random.uniform(0.2, 1.0))
@@ -84,8 +85,8 @@ class Sweep:
 
     async def _lead(self) -> bool:
         try:
-            async with asyncio.timeout(GATE_MS / 1000):
-                leads = await self._store.lead_sweep(self._incarnation, ttl_ms=GATE_MS)
+            async with asyncio.timeout(self._gate_ms / 1000):
+                leads = await self._store.lead_sweep(self._incarnation, ttl_ms=self._gate_ms)
         except TimeoutError as error:
             raise StoreUnavailable(reason="the sweep's gate is silent") from error
         self._gate.note(answered=True)
