@@ -1,8 +1,9 @@
 """The sweep: what makes a lost ring cost a second, not a session.
 
 One worker at a time leads, for as long as it lives: the gate has a TTL of three seconds, or of one
-lease if that is shorter, and the leader renews it each second. The leader visits every partition once a second: it places sessions
-whose lease ran out or whose time has come, whatever their route, and rings what is ready.
+lease if that is shorter, and the leader renews it each second. The leader visits every partition
+once a second: it places sessions whose lease ran out or whose time has come, whatever their route,
+and rings what is ready.
 """
 
 from __future__ import annotations
