@@ -11,7 +11,7 @@ from redis.exceptions import NoScriptError
 
 from changeover_shared._clock import ServerClock
 from changeover_shared._connect import Reached, reach, sync_client
-from changeover_shared._errors import StoreUnavailable
+from changeover_shared._errors import ChangeoverError, StoreUnavailable
 from changeover_shared._foreign_errors import foreign_errors, translated
 from changeover_shared._replication import NO_REPLICATION, knows_no_info, replication_id_in
 from changeover_shared._scripts import Script, Value
@@ -67,15 +67,17 @@ class SyncExecutor:
         return answer
 
     def run_all(self, calls: Sequence[Call]) -> list[list[Any] | Exception]:
-        """Run scripts in one pipeline; each has its own reply or error."""
-        with self._noting_losses():
-            answers = self._pipeline([self._evalsha(*call) for call in calls])
+        """Run scripts in one pipeline; each has its own reply or error.
+
+        When the connection breaks, it is everybody's error: each of them may have run.
+        """
+        answers = self._answers(calls)
         for i, (script, args) in enumerate(calls):
             if isinstance(answers[i], NoScriptError):
-                with foreign_errors():
+                with self._noting_losses():
                     text = script.plain if self.plain_scripts else script.text
                     self._client.execute_command("SCRIPT", "LOAD", text)  # type: ignore[no-untyped-call]
-                    answers[i] = self._pipeline([self._evalsha(script, args)])[0]
+                answers[i] = self._answers([(script, args)])[0]
         return [self._decoded(answer) for answer in answers]
 
     def replication_id(self) -> str:
@@ -109,6 +111,13 @@ class SyncExecutor:
         count, args = count_and_args
         sha = script.plain_sha if self.plain_scripts else script.sha
         return ["EVALSHA", sha, count, *args]
+
+    def _answers(self, calls: Sequence[Call]) -> list[Any]:
+        try:
+            with self._noting_losses():
+                return self._pipeline([self._evalsha(*call) for call in calls])
+        except ChangeoverError as error:
+            return [error] * len(calls)
 
     def _pipeline(
         self, commands: Sequence[Sequence[Value]], *, raise_on_error: bool = False
