@@ -38,14 +38,12 @@ check: .venv/.dev verify  ## Format, lint, types, imports, generated files
 	@$(BIN)/lint-imports
 
 verify: .venv/.dev  ## Fail when a generated file is stale
-	@$(BIN)/python tools/generate_sync.py --check
-	@$(BIN)/python tools/lifecycle.py --check
-	@$(BIN)/python tools/reference.py --check
+	@$(BIN)/python -m tools.generate_sync --check
+	@$(BIN)/python -m tools.pages --check
 
 format: .venv/.dev  ## Format, and write the generated files anew
-	@$(BIN)/python tools/generate_sync.py
-	@$(BIN)/python tools/lifecycle.py
-	@$(BIN)/python tools/reference.py
+	@$(BIN)/python -m tools.generate_sync
+	@$(BIN)/python -m tools.pages
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

@@ -1,21 +1,12 @@
-"""Write the diagram and the table of docs/lifecycle.md from the transition table, or check them.
-
-python tools/lifecycle.py            write the page
-python tools/lifecycle.py --check    change nothing; exit 1 when it is stale
-"""
+"""The life of a session: the diagram and the table, from the transition table."""
 
 from __future__ import annotations
 
-import re
-import sys
-from pathlib import Path
 from typing import Final
 
 from changeover_shared._state import COLUMNS, TRANSITIONS, Trigger, after
 from changeover_shared._words import Status
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "lifecycle.md"
-_MARKED: Final = re.compile(r"(<!-- generated: begin -->\n).*?(<!-- generated: end -->)", re.DOTALL)
 LABELS: Final = 3
 """How many triggers an arrow names; the table has all."""
 
@@ -49,28 +40,3 @@ def _cell(before: Status | None, trigger: Trigger) -> str:
     reached = [status.value for status in Status if status.value in words]
     refused = sorted(f"`{word}`" for word in words if word.isupper())
     return ", ".join(reached + refused)
-
-
-def page(text: str) -> str:
-    """The page with its generated part written anew."""
-    written = f"{diagram()}\n\n{table()}\n"
-    found = _MARKED.sub(lambda marks: marks[1] + written + marks[2], text)
-    if written not in found:
-        raise SystemExit(f"{PAGE} has no place for the generated part")
-    return found
-
-
-def main(args: list[str]) -> int:
-    """Write the page, or with `--check` say whether it is stale."""
-    text = PAGE.read_text("utf-8")
-    fresh = page(text)
-    if args == ["--check"]:
-        if fresh != text:
-            sys.stderr.write(f"{PAGE.name} is stale: run python tools/lifecycle.py\n")
-        return int(fresh != text)
-    PAGE.write_text(fresh, "utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -1,23 +1,16 @@
-"""Write the generated parts of docs/: scripts from their headers, settings from their model.
-
-`--check` writes nothing and fails when a page is stale.
-"""
+"""References: scripts from their headers, settings from their model, recovery as decided."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
 from changeover_shared._scripts import NAMES, script
 from changeover_shared._settings import Settings
-
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-_MARKED = re.compile(r"(<!-- generated: begin -->\n).*?(<!-- generated: end -->)", re.DOTALL)
+from changeover_worker._session.recovery import DECISIONS, Found
 
 
 def scripts() -> str:
@@ -64,28 +57,11 @@ def _shown(default: object) -> str:
             return f"`{default}`"
 
 
-def _filled(body: str, marked: re.Match[str]) -> str:
-    return f"{marked[1]}\n{body}\n{marked[2]}"
-
-
-PAGES: Mapping[str, Callable[[], str]] = {"protocol.md": scripts, "operating.md": settings}
-
-
-def main() -> int:
-    """Write the pages, or say which are stale."""
-    stale = []
-    for name, write in PAGES.items():
-        path = DOCS / name
-        text = path.read_text("utf-8")
-        fresh = _MARKED.sub(partial(_filled, write()), text)
-        if fresh != text and "--check" in sys.argv:
-            stale.append(name)
-        elif fresh != text:
-            path.write_text(fresh, "utf-8")
-    for name in stale:
-        sys.stderr.write(f"docs/{name} is stale: run make format\n")
-    return 1 if stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def recovery() -> str:
+    """What a new holder does with the turn that it finds."""
+    rows = ["| found | `resume` (the default) | `abort` |", "| --- | --- | --- |"]
+    rows += [
+        f"| {found} | {DECISIONS[found, 'resume']} | {DECISIONS[found, 'abort']} |"
+        for found in Found
+    ]
+    return "\n".join(rows) + "\n"

@@ -14,7 +14,7 @@ from changeover_shared._events import Message as MessageEvent
 from changeover_shared._identifiers import identifier, name, new_submission_id
 from changeover_shared._items import Attachment, Json
 from changeover_shared._keys import route_of
-from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
+from changeover_shared._ops import CloseOp, InterruptOp, MessageOp, Op, class_of, digest, encode_op
 from changeover_shared._records import Create, Submit
 from changeover_shared._settings import Settings
 
@@ -23,6 +23,7 @@ MAX_ATTACHED_BYTES = 16 * 1024
 MAX_CONTEXT_BYTES = 16 * 1024
 MAX_METADATA_BYTES = 16 * 1024
 MAX_AUTHOR_BYTES = 256
+MAX_REASON_BYTES = 1024
 PRIORITIES = range(-2, 3)
 
 _METADATA: TypeAdapter[dict[str, Json]] = TypeAdapter(dict[str, Json])
@@ -121,6 +122,8 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
 
 def op_submit(session: str, op: Op, *, submission_id: str | None, target: str = "") -> Submit:
     """Build the submission of an op that is no message: it never creates a session."""
+    if isinstance(op, InterruptOp | CloseOp):
+        _bounded("reason", op.reason, MAX_REASON_BYTES, remedy="give a shorter reason")
     return Submit(
         session_id=identifier(session, field="session"),
         submission_id=new_submission_id()

@@ -239,14 +239,14 @@ async def test_an_interrupt_stops_a_silent_model_and_keeps_what_it_has_said() ->
         gate = Gate("first", "pending")
         run, held = await on.begin(app_of(gate))
         await gate.waiting.wait()
-        await on.submit(InterruptOp(), "i1")
+        await on.submit(InterruptOp(reason="changed my mind"), "i1")
         held.alert(1)
         assert (await run).how == "released"
         events = await on.events()
         assert "".join(texts(events, "delta")) == "firstpending"
         assert [e.type for e in events][-2:] == ["step_completed", "turn_aborted"]
         ended = events[-1]
-        assert isinstance(ended, TurnAborted) and ended.reason == "interrupted"
+        assert isinstance(ended, TurnAborted) and ended.reason == "changed my mind"
         assert gate.cancelled == 1
         assert await on.ending() is Ending.ABORTED
         assert await on.ending("i1") is Ending.COMPLETED

@@ -180,11 +180,12 @@ end
 if tonumber(keep_from) > 0 then set(s, 'keep_from', tonumber(keep_from)) end
 
 local first = num(s, 'seq') + 1
-local end_seq = first
+local end_seq
 for _, e in ipairs(events) do
   local seq = event(s, epoch, e.kind, e.sub, e.turn, e.step, e.body)
   if string.sub(e.kind, 1, 5) == 'turn_' then end_seq = seq end
 end
+end_seq = end_seq or num(s, 'seq')
 for _, drop in ipairs(drops) do redis.call('XDEL', journal, drop.seq .. '-0') end
 
 for _, wait in ipairs(opens) do
@@ -216,7 +217,7 @@ if finish ~= '' then
   if record ~= '' then
     redis.call('XADD', turns, string.sub(turn, 3) .. '-0', 'body', record)
   end
-  for _, field in ipairs({'turn', 'ctl_turn', 'ctl_kind', 'ctl_sub'}) do set(s, field, '') end
+  for _, field in ipairs({'turn', 'ctl_turn', 'ctl_kind', 'ctl_sub', 'ctl_body'}) do set(s, field, '') end
 end
 if next == 'close' then
   for _, n in ipairs(positions(s, function() return true end)) do

@@ -229,7 +229,10 @@ if kind ~= '' then event(s, epoch, kind, id, class == 'turn' and '' or turn, '',
 local function control(kind_of, sub)
   set(s, 'ctl_turn', turn)
   if get(s, 'ctl_kind') ~= 'rollback' then set(s, 'ctl_kind', kind_of) end
-  if sub ~= '' then set(s, 'ctl_sub', sub) end
+  if sub ~= '' then
+    set(s, 'ctl_sub', sub)
+    set(s, 'ctl_body', body)
+  end
   set(s, 'ctl_epoch', num(s, 'ctl_epoch') + 1)
 end
 

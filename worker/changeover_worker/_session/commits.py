@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure, ToolCallEnd
 from changeover_shared._lease_store import LeaseStore
+from changeover_shared._ops import InterruptOp, decode_op
 from changeover_shared._records import CommitRefused, Committed
 from changeover_shared._results import TurnRecord
 from changeover_shared._settings import Settings
@@ -28,6 +30,7 @@ from changeover_worker._session.streamed import forget_streamed
 from changeover_worker._session.writer import Writer
 
 INTERRUPTED: Final = "interrupted"
+"""The reason of an interrupt that gave none."""
 QUANTUM: Final = 16
 """How many turns in a row a session may take while others wait."""
 SLACK_MS: Final = 60_000
@@ -73,16 +76,25 @@ class Commits:
         refused = await self._try(draft)
         if refused is None:
             return
-        instead = self._instead(draft, refused, tail)
+        instead = await self._instead(draft, refused, tail)
         if instead is None or await self._try(instead) is not None:
             raise Stale(refused.word)
 
-    def _instead(self, draft: Draft, refused: CommitRefused, tail: Tail) -> Draft | None:
+    async def why_interrupted(self) -> str:
+        """The reason that came with the interrupt of the open turn."""
+        head = await self._store.read_head(self._loaded.session_id)
+        try:
+            op = decode_op(head.raw.get("ctl_body", "") if head else "")
+        except ValidationError:
+            return INTERRUPTED
+        return (isinstance(op, InterruptOp) and op.reason) or INTERRUPTED
+
+    async def _instead(self, draft: Draft, refused: CommitRefused, tail: Tail) -> Draft | None:
         before, now_ms = self._loaded.checkpoint, self._store.clock.now_ms()
         if before.execution is None:
             return None
         if refused.word == "CONTROL":
-            return abort(before, INTERRUPTED, now_ms=now_ms, tail=tail)
+            return abort(before, await self.why_interrupted(), now_ms=now_ms, tail=tail)
         if refused.word == "TOO_BIG" and draft.end is not Ending.FAILED:
             size, limit = (*refused.detail, "?", "?")[:2]
             failure = Failure(

@@ -21,8 +21,8 @@ from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
-from changeover_worker._session.commits import INTERRUPTED, Commits, Stale
-from changeover_worker._session.draft import Draft, Onward, Setup, Taken, new_step_id
+from changeover_worker._session.commits import Commits, Stale
+from changeover_worker._session.draft import NO_TAIL, Draft, Onward, Setup, Tail, Taken, new_step_id
 from changeover_worker._session.ending import abort, fail
 from changeover_worker._session.execution import open_calls, stamp
 from changeover_worker._session.held import Drain, Held
@@ -118,7 +118,7 @@ class SessionRun:
         execution = self._loaded.checkpoint.execution
         self._stop_if_lost()
         if execution is not None and self._held.interrupted:
-            await self._write(abort(self._loaded.checkpoint, INTERRUPTED, now_ms=self._now_ms()))
+            await self._abort()
         elif self._may_hand_off(execution):
             await self._give_up(GiveUp.HAND_OFF, "handed_off")
         elif execution is None:
@@ -205,8 +205,7 @@ class SessionRun:
         self._stop_if_lost()
         checkpoint, now_ms = self._loaded.checkpoint, self._now_ms()
         if self._held.interrupted:
-            tail = end.whole_tail
-            await self._write(abort(checkpoint, INTERRUPTED, now_ms=now_ms, tail=tail))
+            await self._abort(end.whole_tail)
         elif self._is_given_up(end):
             await self._give_up(GiveUp.HAND_OFF, "handed_off")
         elif end.response is None:
@@ -250,6 +249,11 @@ class SessionRun:
                     now_ms=self._now_ms(),
                 )
                 await self._write(draft)
+
+    async def _abort(self, tail: Tail = NO_TAIL) -> None:
+        """End the turn because it was interrupted."""
+        reason = await self._commits.why_interrupted()
+        await self._write(abort(self._loaded.checkpoint, reason, now_ms=self._now_ms(), tail=tail))
 
     async def _write(self, draft: Draft) -> None:
         await self._commits.write(draft)

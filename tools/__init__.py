@@ -1,0 +1,1 @@
+"""What writes the files that are written from other files."""
