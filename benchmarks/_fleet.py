@@ -12,7 +12,7 @@ from benchmarks._processes import Process, python, running
 from benchmarks._server import Server, server
 from changeover import Client, Ending, Receipt, Refused, Settings, Submission
 from changeover_shared._identifiers import partition_of
-from changeover_shared._keys import Keys, route_of
+from changeover_shared._store.keys import Keys, route_of
 
 _POLL_S = 0.05
 _PATIENCE_S = 300

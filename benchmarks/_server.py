@@ -14,8 +14,8 @@ from typing import Any
 import redis
 
 from benchmarks._processes import running
-from changeover_shared._connect import parse_url, sync_client
-from changeover_shared._server_process import LOOPBACK, find_program
+from changeover_shared._server.connect import parse_url, sync_client
+from changeover_shared._server.process import LOOPBACK, find_program
 
 _READY_WITHIN_S = 20.0
 

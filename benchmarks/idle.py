@@ -13,7 +13,7 @@ from collections import Counter
 from benchmarks._fleet import Fleet, fleet
 from benchmarks._plan import Measurement, Row, Scale, Values
 from changeover import Operator
-from changeover_shared._server_process import LOOPBACK
+from changeover_shared._server.process import LOOPBACK
 
 _SENT = re.compile(rb'\+[\d.]+ \[\d+ (?P<from>[^\]]+)\] "(?P<name>[^"]+)"')
 

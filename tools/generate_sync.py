@@ -1,10 +1,10 @@
 """Write the synchronous twins of the asynchronous sources, or check that they are up to date.
 
-    python tools/generate_sync.py            write every twin
-    python tools/generate_sync.py --check    change nothing; exit 1 when one is stale
+    python -m tools.generate_sync            write every twin
+    python -m tools.generate_sync --check    change nothing; exit 1 when one is stale
 
 A source that may be transformed awaits one thing at a time: no tasks, no gathering. What cannot be
-said so is written twice by hand (`_executor.py`, `_chunks.py`).
+said so is written twice by hand (`executor.py`, `_chunks.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import unasync  # type: ignore[import-untyped]
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 GENERATED: Final[dict[str, tuple[str, ...]]] = {
-    "shared/changeover_shared": ("_fleet", "_store"),
+    "shared/changeover_shared/_store": ("fleet", "store"),
     "producer/changeover": (
         "_catalogue",
         "_client",
@@ -33,9 +33,9 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
         "_wait",
     ),
 }
-"""Package folder -> modules; the twin of `_x.py` is `_sync_x.py` beside it."""
+"""Package folder -> modules; the twin of `x.py` is `sync_x.py`, that of `_x.py` `_sync_x.py`."""
 
-WRITTEN: Final = ("_executor",)
+WRITTEN: Final = ("executor",)
 """Modules whose twins are written by hand under the same rule of names."""
 
 NAMES: Final = {
@@ -60,14 +60,23 @@ TEXTS: Final = {
 
 def twin_of(source: Path) -> Path:
     """Where the twin of a source is."""
-    return source.with_name(f"_sync{source.name}")
+    return source.with_name(_twin_name(source.name))
+
+
+def _twin_name(name: str) -> str:
+    return f"_sync{name}" if name.startswith("_") else f"sync_{name}"
 
 
 def transform(source: Path) -> str:
     """What the twin of a source must hold."""
     text = source.read_text()
     modules = "|".join((*WRITTEN, *(name for names in GENERATED.values() for name in names)))
-    text = re.sub(rf"^(\s*from \w+\.)({modules}) import", r"\1_sync\2 import", text, flags=re.M)
+    text = re.sub(
+        rf"^(\s*from [\w.]+\.)({modules}) import",
+        lambda found: f"{found[1]}{_twin_name(found[2])} import",
+        text,
+        flags=re.M,
+    )
     for pattern, replacement in TEXTS.items():
         text = re.sub(pattern, replacement, text, flags=re.M)
     header = f"# Written by tools/generate_sync.py from {source.name}: change that file instead.\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from changeover_shared._state import COLUMNS, TRANSITIONS, Trigger, after
+from changeover_shared._store.state import COLUMNS, TRANSITIONS, Trigger, after
 from changeover_shared._words import Status
 
 LABELS: Final = 3

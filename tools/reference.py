@@ -8,8 +8,8 @@ from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
 
-from changeover_shared._scripts import NAMES, script
 from changeover_shared._settings import Settings
+from changeover_shared._store.scripts import NAMES, script
 from changeover_worker._session.recovery import DECISIONS, Found
 
 

@@ -17,15 +17,6 @@ from changeover_shared._errors import (
     TurnFailed,
 )
 from changeover_shared._events import Gap
-from changeover_shared._keys import queue_of
-from changeover_shared._records import (
-    CancelAnswer,
-    NoTurn,
-    Snapshot,
-    SubmissionState,
-    Submit,
-    Submitted,
-)
 from changeover_shared._results import (
     Cancelled,
     Interrupted,
@@ -34,6 +25,15 @@ from changeover_shared._results import (
     Refused,
     SessionInfo,
     TurnRecord,
+)
+from changeover_shared._store.keys import queue_of
+from changeover_shared._store.records import (
+    CancelAnswer,
+    NoTurn,
+    Snapshot,
+    SubmissionState,
+    Submit,
+    Submitted,
 )
 from changeover_shared._words import Ending, SessionStatus, Status
 

@@ -29,7 +29,6 @@ from changeover._pages import (
 from changeover._submission import Message, Options, message_submit, op_submit, submission
 from changeover._submit_many import submit_chunk
 from changeover._wait import wait_for, wait_for_many
-from changeover_shared._connect import redis_url
 from changeover_shared._errors import (
     Closed,
     Deleted,
@@ -40,7 +39,6 @@ from changeover_shared._errors import (
 from changeover_shared._events import Event
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._ops import CloseOp, InterruptOp, SetModelOp
-from changeover_shared._records import NoTurn, Snapshot, Submit, Submitted
 from changeover_shared._results import (
     Cancelled,
     Interrupted,
@@ -52,8 +50,10 @@ from changeover_shared._results import (
     TranscriptItem,
     TurnRecord,
 )
+from changeover_shared._server.connect import redis_url
 from changeover_shared._settings import Settings, read_settings
-from changeover_shared._store import Store
+from changeover_shared._store.records import NoTurn, Snapshot, Submit, Submitted
+from changeover_shared._store.store import Store
 from changeover_shared._units import Duration, duration
 from changeover_shared._view import View
 from changeover_shared._words import Ending, SessionStatus

@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 from changeover._answers import holder_of
 from changeover_shared._items import Json, Wire
-from changeover_shared._keys import queue_of
-from changeover_shared._records import Snapshot
 from changeover_shared._results import WorkerInfo
+from changeover_shared._store.keys import queue_of
+from changeover_shared._store.records import Snapshot
 from changeover_shared._units import show_duration
 from changeover_shared._words import FORMAT, Status
 

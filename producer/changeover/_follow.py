@@ -18,8 +18,8 @@ from changeover_shared._events import (
     TurnFailed,
     ending_of,
 )
-from changeover_shared._records import Head
-from changeover_shared._store import Store
+from changeover_shared._store.records import Head
+from changeover_shared._store.store import Store
 from changeover_shared._words import Status
 
 PAGE = 1000

@@ -13,10 +13,10 @@ from changeover_shared._errors import Invalid, TooLarge
 from changeover_shared._events import Message as MessageEvent
 from changeover_shared._identifiers import identifier, name, new_submission_id
 from changeover_shared._items import Attachment, Json
-from changeover_shared._keys import route_of
 from changeover_shared._ops import CloseOp, InterruptOp, MessageOp, Op, class_of, digest, encode_op
-from changeover_shared._records import Create, Submit
 from changeover_shared._settings import Settings
+from changeover_shared._store.keys import route_of
+from changeover_shared._store.records import Create, Submit
 
 MAX_ATTACHMENTS = 16
 MAX_ATTACHED_BYTES = 16 * 1024

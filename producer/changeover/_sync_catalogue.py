@@ -8,9 +8,9 @@ from typing import Final
 
 from changeover._answers import info_of
 from changeover._pages import cursor_of
-from changeover_shared._records import Snapshot
 from changeover_shared._results import Page, SessionInfo
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.records import Snapshot
+from changeover_shared._store.sync_store import SyncStore
 from changeover_shared._words import SessionStatus
 
 MAX_SCANNED: Final = 5_000

@@ -30,7 +30,6 @@ from changeover._sync_catalogue import Wanted, list_sessions
 from changeover._sync_follow import PAGE, SyncFollower
 from changeover._sync_submit_many import submit_chunk
 from changeover._sync_wait import wait_for, wait_for_many
-from changeover_shared._connect import redis_url
 from changeover_shared._errors import (
     Closed,
     Deleted,
@@ -41,7 +40,6 @@ from changeover_shared._errors import (
 from changeover_shared._events import Event
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._ops import CloseOp, InterruptOp, SetModelOp
-from changeover_shared._records import NoTurn, Snapshot, Submit, Submitted
 from changeover_shared._results import (
     Cancelled,
     Interrupted,
@@ -53,8 +51,10 @@ from changeover_shared._results import (
     TranscriptItem,
     TurnRecord,
 )
+from changeover_shared._server.connect import redis_url
 from changeover_shared._settings import Settings, read_settings
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.records import NoTurn, Snapshot, Submit, Submitted
+from changeover_shared._store.sync_store import SyncStore
 from changeover_shared._units import Duration, duration
 from changeover_shared._view import View
 from changeover_shared._words import Ending, SessionStatus

@@ -19,8 +19,8 @@ from changeover_shared._events import (
     TurnFailed,
     ending_of,
 )
-from changeover_shared._records import Head
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.records import Head
+from changeover_shared._store.sync_store import SyncStore
 from changeover_shared._words import Status
 
 PAGE = 1000

@@ -10,10 +10,10 @@ from changeover._answers import receipt_of, refused_of
 from changeover._backoff import pauses
 from changeover._submission import Submission, message_submit
 from changeover_shared._errors import ChangeoverError, RequestError, StoreUnavailable
-from changeover_shared._records import Submit, Submitted
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._settings import Settings
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.records import Submit, Submitted
+from changeover_shared._store.sync_store import SyncStore
 
 PATIENCE_S = 30.0
 """How long submissions are sent again, with the same ids, while Redis does not answer."""

@@ -15,9 +15,9 @@ from changeover_shared._errors import (
     UnknownSubmission,
     WaitTimeout,
 )
-from changeover_shared._records import SubmissionState
 from changeover_shared._results import Outcome, Receipt
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.records import SubmissionState
+from changeover_shared._store.sync_store import SyncStore
 
 READS = 64
 """How many receipts are read at once."""

@@ -15,9 +15,9 @@ from changeover_shared._errors import (
     UnknownSubmission,
     WaitTimeout,
 )
-from changeover_shared._records import SubmissionState
 from changeover_shared._results import Outcome, Receipt
-from changeover_shared._store import Store
+from changeover_shared._store.records import SubmissionState
+from changeover_shared._store.store import Store
 
 READS = 64
 """How many receipts are read at once."""

@@ -10,8 +10,8 @@ import fakeredis
 import pytest
 
 from changeover import Operator
-from changeover_shared._executor import Executor
 from changeover_shared._settings import Settings
+from changeover_shared._store.executor import Executor
 from tests.support.acting import Acting
 from tests.support.fleet import TARGETS, Stores, fake_executor, small_settings, stores_on
 from tests.support.servers import flush, running_server

@@ -28,11 +28,11 @@ from changeover import (
     UnknownSession,
     WaitTimeout,
 )
-from changeover_shared._executor import Executor
 from changeover_shared._settings import Settings
-from changeover_shared._sync_executor import SyncExecutor
-from changeover_shared._sync_fleet import SyncFleet
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.sync_executor import SyncExecutor
+from changeover_shared._store.sync_fleet import SyncFleet
+from changeover_shared._store.sync_store import SyncStore
 from tests.support.acting import Acting
 from tests.support.fleet import TARGETS, fake_executor, small_settings, stores_on
 from tests.support.servers import flush

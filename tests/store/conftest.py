@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import fakeredis
 import pytest
 
-from changeover_shared._executor import Executor
+from changeover_shared._store.executor import Executor
 from tests.support.driving import Driver
 from tests.support.fleet import TARGETS, Stores, fake_executor, small_settings, stores_on
 from tests.support.servers import flush, running_server

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from changeover_shared import _requests
-from changeover_shared._records import Create
+from changeover_shared._store import requests as _requests
+from changeover_shared._store.records import Create
 from changeover_shared._words import GiveUp
 from tests.support.driving import LATER_MS, ROUTE, SESSION, TTL_MS, Driver, fields
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from changeover_shared import _requests
 from changeover_shared._events import Event, TurnCompleted
-from changeover_shared._records import NewWait, OutboxRow
+from changeover_shared._store import requests as _requests
+from changeover_shared._store.records import NewWait, OutboxRow
 from changeover_shared._words import GiveUp
 from tests.support.driving import LATER_MS, SESSION, TTL_MS, Driver, committed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from changeover_shared import _requests
+from changeover_shared._store import requests as _requests
 from tests.support.driving import LATER_MS, SESSION, Driver
 
 

@@ -17,18 +17,19 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from changeover_shared import _embedded, _server_process
-from changeover_shared._connect import reach
-from changeover_shared._embedded import attach, embedded
 from changeover_shared._errors import ExtraMissing, ServerUnfit
-from changeover_shared._server_check import fitness
-from changeover_shared._server_process import ask
+from changeover_shared._server import embedded as _embedded
+from changeover_shared._server import process as _server_process
+from changeover_shared._server.check import fitness
+from changeover_shared._server.connect import reach
+from changeover_shared._server.embedded import attach, embedded
+from changeover_shared._server.process import ask
 from tests.support.servers import binary, running_server
 
 USER = """
 import sys
 from pathlib import Path
-from changeover_shared._embedded import attach
+from changeover_shared._server.embedded import attach
 server = attach(Path(sys.argv[1]))
 try:
     print(server.url, server.pid, flush=True)

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from changeover_shared._connect import parse_url, sync_client
 from changeover_shared._errors import FormatTooNew, PartitionMismatch
-from changeover_shared._executor import Executor
-from changeover_shared._fleet import Fleet
-from changeover_shared._keys import Keys
-from changeover_shared._records import Create, Submit, Submitted
-from changeover_shared._requests import Request
-from changeover_shared._scripts import NAMES, Script, script
+from changeover_shared._server.connect import parse_url, sync_client
 from changeover_shared._settings import read_settings
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.keys import Keys
+from changeover_shared._store.records import Create, Submit, Submitted
+from changeover_shared._store.requests import Request
+from changeover_shared._store.scripts import NAMES, Script, script
 from tests.support.driving import LATER_MS, SESSION, Driver, accepted, hash_slot
 from tests.support.every_request import every_request
 from tests.support.fleet import Stores, small_settings, stores_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changeover_shared._requests import Request
+from changeover_shared._store.requests import Request
 from tests.support.driving import Driver, fields
 
 

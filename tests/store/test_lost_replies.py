@@ -9,12 +9,12 @@ import pytest
 from redis.exceptions import ConnectionError as LostConnection
 
 from changeover_shared._errors import Busy, StoreUnavailable
-from changeover_shared._executor import Executor
-from changeover_shared._records import Create, Submit, Submitted
-from changeover_shared._scripts import script
-from changeover_shared._store import Store
-from changeover_shared._sync_executor import SyncExecutor
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.records import Create, Submit, Submitted
+from changeover_shared._store.scripts import script
+from changeover_shared._store.store import Store
+from changeover_shared._store.sync_executor import SyncExecutor
+from changeover_shared._store.sync_store import SyncStore
 from tests.support.driving import ROUTE, SESSION
 from tests.support.fleet import small_settings
 from tests.support.servers import flush, running_server

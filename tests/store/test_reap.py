@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changeover_shared._records import NewWait
+from changeover_shared._store.records import NewWait
 from tests.support.driving import LATER_MS, SESSION, TTL_MS, Driver, committed
 
 

@@ -1,10 +1,10 @@
-"""The table of `_state.py` is what the scripts do: every cell, driven."""
+"""The table of `state.py` is what the scripts do: every cell, driven."""
 
 from __future__ import annotations
 
 import pytest
 
-from changeover_shared._state import COLUMNS, TRANSITIONS, Trigger, after
+from changeover_shared._store.state import COLUMNS, TRANSITIONS, Trigger, after
 from changeover_shared._words import Status
 from tests.support.driving import Driver
 from tests.support.fleet import Stores

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from changeover_shared import _requests
 from changeover_shared._events import Message
 from changeover_shared._identifiers import new_submission_id
-from changeover_shared._keys import route_of
-from changeover_shared._records import Create, Submit
+from changeover_shared._store import requests as _requests
+from changeover_shared._store.keys import route_of
+from changeover_shared._store.records import Create, Submit
 from changeover_shared._words import GiveUp
 from tests.support.driving import LATER_MS, SESSION, Driver, accepted
 

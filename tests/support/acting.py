@@ -23,9 +23,9 @@ from changeover_shared._events import (
 )
 from changeover_shared._identifiers import new_incarnation, new_nonce
 from changeover_shared._items import AssistantMessage, Usage, UserMessage, encode_item
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._records import Commit, Committed, Grant
 from changeover_shared._results import TurnRecord
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import Commit, Committed, Grant
 from changeover_shared._words import CommitKind, Ending, Next, StepEnding
 
 TTL_MS = 30_000

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from changeover_shared import _requests
 from changeover_shared._events import Event
-from changeover_shared._fleet import Fleet
-from changeover_shared._keys import PartitionKeys, route_of
-from changeover_shared._records import Commit, Create, Lease, NewWait, Submit
-from changeover_shared._requests import Request
-from changeover_shared._scripts import script
+from changeover_shared._store import requests as _requests
+from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.keys import PartitionKeys, route_of
+from changeover_shared._store.records import Commit, Create, Lease, NewWait, Submit
+from changeover_shared._store.requests import Request
+from changeover_shared._store.scripts import script
 from changeover_shared._words import CommitKind, GiveUp
 from tests.support.fleet import Stores
 

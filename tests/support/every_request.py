@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from changeover_shared import _requests
 from changeover_shared._events import Event
-from changeover_shared._keys import Keys, route_of
-from changeover_shared._records import Commit, Create, Lease, Submit
-from changeover_shared._requests import Request
 from changeover_shared._settings import Settings
+from changeover_shared._store import requests as _requests
+from changeover_shared._store.keys import Keys, route_of
+from changeover_shared._store.records import Commit, Create, Lease, Submit
+from changeover_shared._store.requests import Request
 from changeover_shared._words import CommitKind, GiveUp
 
 SESSION = "telegram:42"

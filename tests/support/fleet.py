@@ -9,11 +9,11 @@ from typing import Any
 
 import fakeredis
 
-from changeover_shared._executor import Executor
-from changeover_shared._fleet import Fleet
-from changeover_shared._lease_store import LeaseStore
 from changeover_shared._settings import Settings, read_settings
-from changeover_shared._store import Store
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.store import Store
 from tests.support.servers import SERVERS
 
 TARGETS = ("fakeredis", *SERVERS)

@@ -15,11 +15,11 @@ from structlog.testing import CapturingLogger
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._events import Event, Message
-from changeover_shared._keys import route_of
 from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
-from changeover_shared._records import Create, Grant, NoTurn, Submit, Submitted
 from changeover_shared._results import TranscriptItem, TurnRecord
 from changeover_shared._settings import Settings
+from changeover_shared._store.keys import route_of
+from changeover_shared._store.records import Create, Grant, NoTurn, Submit, Submitted
 from changeover_shared._words import Ending
 from changeover_worker._app import App
 from changeover_worker._session.held import Held

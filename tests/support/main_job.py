@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.sync_store import SyncStore
 from tests.support.processes import ROOT, Process, Processes, wait_until
 from tests.support.promises import Sent
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from changeover_shared._records import Lease, NewWait
-from changeover_shared._state import Trigger
+from changeover_shared._store.records import Lease, NewWait
+from changeover_shared._store.state import Trigger
 from changeover_shared._words import GiveUp, Status
 from tests.support.driving import LATER_MS, Driver
 

@@ -15,9 +15,9 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover import Client, Receipt
 from changeover_shared._identifiers import new_incarnation, new_nonce
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._records import Grant
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import Grant
 from changeover_worker._app import App
 from changeover_worker._process.worker import Worker, WorkerEnd
 from tests.support.fleet import small_settings

@@ -14,7 +14,7 @@ import pytest
 
 from changeover import SyncClient
 from changeover_shared._settings import read_settings
-from changeover_shared._sync_store import SyncStore
+from changeover_shared._store.sync_store import SyncStore
 from tests.support.main_job import COUNT, ended, load, start_worker, supplier
 from tests.support.processes import COMMAND, processes, wait_until
 from tests.support.promises import violations

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from changeover_shared._connect import (
+from changeover_shared._errors import Invalid
+from changeover_shared._server.connect import (
     Reached,
     Target,
     async_client,
@@ -18,7 +19,6 @@ from changeover_shared._connect import (
     redis_url,
     sync_client,
 )
-from changeover_shared._errors import Invalid
 from changeover_shared._settings import read_settings
 
 SECRET = "hunter2"

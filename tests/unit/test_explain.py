@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from changeover._explain import Backlog, Explanation, explain
-from changeover_shared._records import Head, Snapshot, Wait, Waiting, Work
 from changeover_shared._results import WorkerInfo
+from changeover_shared._store.records import Head, Snapshot, Wait, Waiting, Work
 from changeover_shared._words import Status
 
 NOW = 1_000_000

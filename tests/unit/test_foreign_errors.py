@@ -10,7 +10,7 @@ from redis import exceptions as foreign
 from redis._parsers.base import BaseParser
 
 from changeover_shared._errors import Busy, Closed, Invalid, ServerUnfit, StoreUnavailable
-from changeover_shared._foreign_errors import (
+from changeover_shared._server.foreign_errors import (
     BY_CLASS,
     Meaning,
     foreign_errors,

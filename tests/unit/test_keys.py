@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changeover_shared._keys import Keys, PartitionKeys, queue_of, route_of
+from changeover_shared._store.keys import Keys, PartitionKeys, queue_of, route_of
 
 AT = PartitionKeys("co", 17)
 SESSION_KEYS = (

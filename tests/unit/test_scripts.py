@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from changeover_shared import _scripts
-from changeover_shared._scripts import MAX_RECORDS, NAMES, parse_header, script
+from changeover_shared._store import scripts as _scripts
+from changeover_shared._store.scripts import MAX_RECORDS, NAMES, parse_header, script
 
 FOLDER = Path(_scripts.__file__).parent / "lua"
 INCLUDES = tuple(sorted(path.stem for path in (FOLDER / "include").glob("*.lua")))

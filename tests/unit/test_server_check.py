@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from changeover_shared._server_check import fitness
+from changeover_shared._server.check import fitness
 
 GOOD: dict[str, Any] = {
     "redis_version": "7.4.1",

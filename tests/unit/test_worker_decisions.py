@@ -4,9 +4,9 @@ import pytest
 
 from changeover_shared import _identifiers
 from changeover_shared._errors import LeaseExpired, LeaseGone, LeaseLost
-from changeover_shared._records import Lease, Renewed
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
+from changeover_shared._store.records import Lease, Renewed
 from changeover_worker._process.keeper import batches, loss, trust
 from changeover_worker._process.name import default_name
 from changeover_worker._process.serve import exit_code

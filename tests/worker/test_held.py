@@ -10,7 +10,7 @@ import pytest
 
 from changeover_shared._errors import LeaseError, LeaseExpired, LeaseGone
 from changeover_shared._events import Delta
-from changeover_shared._records import Lease
+from changeover_shared._store.records import Lease
 from changeover_shared._words import GiveUp
 from changeover_worker._session.held import Drain, Held
 from changeover_worker._session.writer import Writer

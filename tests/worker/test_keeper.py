@@ -14,9 +14,9 @@ from structlog.testing import LogCapture
 from changeover import Client
 from changeover_shared._errors import LeaseExpired, LeaseGone, LeaseLost, StoreUnavailable
 from changeover_shared._identifiers import new_incarnation
-from changeover_shared._lease_store import LeaseStore
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._words import GiveUp
 from changeover_worker._process.keeper import LeaseKeeper, trust
 from changeover_worker._process.outage import Outage

@@ -13,10 +13,10 @@ from changeover import Client
 from changeover_shared._errors import Invalid, ServerUnfit, StoreUnavailable
 from changeover_shared._identifiers import new_incarnation
 from changeover_shared._items import AssistantMessage
-from changeover_shared._keys import route_of
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._records import ClaimRefused, Grant
 from changeover_shared._settings import Settings
+from changeover_shared._store.keys import route_of
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import ClaimRefused, Grant
 from changeover_shared._words import Status
 from changeover_worker._agent import Agent
 from changeover_worker._app import App

@@ -11,8 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 from structlog.typing import FilteringBoundLogger
 
-from changeover_shared._connect import redis_url
 from changeover_shared._errors import Invalid, SetupError, StoreUnavailable
+from changeover_shared._server.connect import redis_url
 from changeover_shared._settings import Settings, read_settings
 from changeover_worker._app import load_app
 from changeover_worker._process.log import make_log

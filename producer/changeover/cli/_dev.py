@@ -18,11 +18,11 @@ from changeover.cli._entry_points import require_worker
 from changeover.cli._exits import DONE, FORCED, MISCONFIGURED
 from changeover.cli._options import Redis
 from changeover.cli._output import note
-from changeover_shared._connect import DEFAULT_DIRECTORY, reach
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._identifiers import new_incarnation
-from changeover_shared._lease_store import LeaseStore
+from changeover_shared._server.connect import DEFAULT_DIRECTORY, reach
 from changeover_shared._settings import read_settings
+from changeover_shared._store.lease_store import LeaseStore
 
 NAME: Final = "dev"
 RESTART_S: Final = 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from changeover_shared._lease_store import LeaseStore
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._process.claim_decisions import audible
 from changeover_worker._process.claims import ClaimLoop
 from changeover_worker._process.overdue import max_ttl_ms, place_overdue

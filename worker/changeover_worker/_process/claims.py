@@ -16,9 +16,9 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._identifiers import new_nonce
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._records import ClaimRefused, Grant
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import ClaimRefused, Grant
 from changeover_worker._process import claim_decisions as decide
 from changeover_worker._process.outage import Outage
 from changeover_worker._process.overdue import max_ttl_ms, place_overdue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._records import Peeked
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import Peeked
 
 FAREWELL_S = 2.0
 """How long a process that stops waits for Redis; what it leaves behind runs out by itself."""

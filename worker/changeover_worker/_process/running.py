@@ -9,9 +9,9 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import ChangeoverError, LeaseLost
 from changeover_shared._identifiers import partition_of, worker_of
-from changeover_shared._keys import queue_of
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._records import Grant
+from changeover_shared._store.keys import queue_of
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import Grant
 from changeover_shared._words import GiveUp
 from changeover_worker._process.keeper import LeaseKeeper, trust
 from changeover_worker._process.slots import Slots

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import ServerUnfit
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._server_check import fitness
+from changeover_shared._server.check import fitness
+from changeover_shared._store.lease_store import LeaseStore
 
 
 async def checked_server(store: LeaseStore, log: FilteringBoundLogger) -> str:

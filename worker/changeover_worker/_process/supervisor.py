@@ -19,8 +19,8 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import ChangeoverError
 from changeover_shared._identifiers import new_incarnation, worker_name
-from changeover_shared._lease_store import LeaseStore
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._process.overdue import FAREWELL_S, close, release_all
 from changeover_worker._process.serve import DRAINED, FORCED, MISCONFIGURED, TURN_FAILED
 

@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterable, Sequence
 
 from changeover_shared._errors import StoreUnavailable
-from changeover_shared._keys import route_of
-from changeover_shared._lease_store import LeaseStore
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
+from changeover_shared._store.keys import route_of
+from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._process.claim_decisions import audible
 from changeover_worker._process.overdue import max_ttl_ms, place_overdue
 from changeover_worker._process.silence import Silence

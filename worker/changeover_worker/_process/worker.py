@@ -16,10 +16,10 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import ChangeoverError, Invalid
 from changeover_shared._identifiers import new_incarnation, worker_of
-from changeover_shared._keys import route_of
-from changeover_shared._lease_store import LeaseStore
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
+from changeover_shared._store.keys import route_of
+from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._app import App
 from changeover_worker._process.burst import Burst
 from changeover_worker._process.claims import ClaimLoop

@@ -13,11 +13,11 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure, ToolCallEnd
-from changeover_shared._lease_store import LeaseStore
 from changeover_shared._ops import InterruptOp, decode_op
-from changeover_shared._records import CommitRefused, Committed
 from changeover_shared._results import TurnRecord
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import CommitRefused, Committed
 from changeover_shared._words import CommitKind, Ending, Next, Status
 from changeover_worker._agent import Agent
 from changeover_worker._session.draft import NO_TAIL, Draft, Tail

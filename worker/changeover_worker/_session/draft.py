@@ -11,8 +11,8 @@ from changeover_shared._checkpoint import Checkpoint, encode_checkpoint
 from changeover_shared._events import Event
 from changeover_shared._items import Item, Usage, encode_item
 from changeover_shared._ops import TurnOp
-from changeover_shared._records import Commit
 from changeover_shared._results import TurnRecord
+from changeover_shared._store.records import Commit
 from changeover_shared._words import CommitKind, Ending, Next
 
 _ENDS: Final[Mapping[Ending | None, Literal["", "completed", "failed", "aborted"]]] = {

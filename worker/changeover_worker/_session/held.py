@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from changeover_shared._errors import LeaseError
-from changeover_shared._records import Lease
+from changeover_shared._store.records import Lease
 
 
 class Drain(IntEnum):

@@ -14,8 +14,8 @@ from typing import Protocol
 from changeover_shared._checkpoint import Checkpoint, decode_checkpoint
 from changeover_shared._errors import FormatTooNew
 from changeover_shared._items import Item
-from changeover_shared._records import Committed, Grant, Head, InboxEntry, Waiting, Work
 from changeover_shared._results import TranscriptItem
+from changeover_shared._store.records import Committed, Grant, Head, InboxEntry, Waiting, Work
 from changeover_shared._words import CommitKind
 from changeover_worker._session.draft import Draft
 

@@ -11,11 +11,11 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure
-from changeover_shared._keys import queue_of
-from changeover_shared._lease_store import LeaseStore
 from changeover_shared._ops import InterruptOp, decode_op
-from changeover_shared._records import InboxEntry
 from changeover_shared._settings import Settings
+from changeover_shared._store.keys import queue_of
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import InboxEntry
 from changeover_shared._words import GiveUp, Status
 from changeover_worker._agent import Agent
 from changeover_worker._app import App

@@ -4,7 +4,7 @@
 
 What happens next is read off the checkpoint of the last commit, so a takeover, a store that lost
 its last writes and an ordinary next step are one loop. Each arrow is one fenced commit; the
-decisions are pure (`_start`, `_turn`, `_ending`, `_recovery`), this file only carries them out.
+decisions are pure (`start`, `turn`, `ending`, `recovery`), `run` only carries them out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Literal
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import LeaseError
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._records import Grant
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import Grant
 from changeover_shared._words import GiveUp
 from changeover_worker._app import App
 from changeover_worker._session.held import Held

@@ -3,11 +3,11 @@
 Each function is one arrow. It takes the checkpoint before it and what happened, and returns the
 `Draft` of the one commit that records both. No I/O and no clock: times and ids are passed in.
 
-    start               (_start.py)   takes one input; a message opens the first model step
+    start               (start.py)    takes one input; a message opens the first model step
     answered            here          the model's answer: pending calls, or the end of the turn
     landed              here          tool results; the last of a group opens the next step
-    recover             (_recovery.py) what a successor does with the turn that it finds
-    fail, abort         (_ending.py)  from anywhere, the turn ends and the context stays valid
+    recover             (recovery.py)  what a successor does with the turn that it finds
+    fail, abort         (ending.py)   from anywhere, the turn ends and the context stays valid
 """
 
 from __future__ import annotations

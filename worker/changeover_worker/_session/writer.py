@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from changeover_shared._errors import LeaseError
 from changeover_shared._events import Event
-from changeover_shared._records import Appended, Commit, CommitRefused, Committed, Lease
+from changeover_shared._store.records import Appended, Commit, CommitRefused, Committed, Lease
 from changeover_shared._words import GiveUp
 from changeover_worker._session.held import Held
 

@@ -17,13 +17,13 @@ from typing import Final
 from changeover._operator import Operator
 from changeover.cli._demo._failed import DemoFailed
 from changeover.cli._demo._watch import poll
-from changeover_shared._connect import DEFAULT_DIRECTORY, Target, reach
 from changeover_shared._errors import UnknownSession
 from changeover_shared._identifiers import new_incarnation
-from changeover_shared._keys import route_of
-from changeover_shared._lease_store import LeaseStore
-from changeover_shared._server_process import last_lines
+from changeover_shared._server.connect import DEFAULT_DIRECTORY, Target, reach
+from changeover_shared._server.process import last_lines
 from changeover_shared._settings import read_settings
+from changeover_shared._store.keys import route_of
+from changeover_shared._store.lease_store import LeaseStore
 
 APP: Final = "changeover_worker._demo_app:app"
 AGENT: Final = "demo"

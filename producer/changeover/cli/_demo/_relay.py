@@ -9,9 +9,9 @@ from typing import Self
 from urllib.parse import quote
 
 from changeover.cli._demo._resp import Frame, read_frame
-from changeover_shared._connect import Target
 from changeover_shared._errors import Invalid
-from changeover_shared._scripts import script
+from changeover_shared._server.connect import Target
+from changeover_shared._store.scripts import script
 
 _ENDS = (asyncio.IncompleteReadError, ConnectionError)
 

@@ -25,7 +25,7 @@ from signal import SIGKILL, SIGTERM
 from typing import IO
 
 from changeover_shared._errors import ServerUnfit
-from changeover_shared._server_process import (
+from changeover_shared._server.process import (
     LOOPBACK,
     Running,
     ask,

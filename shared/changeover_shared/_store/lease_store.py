@@ -17,14 +17,17 @@ from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
-from changeover_shared import _decode, _requests
-from changeover_shared._clock import ServerClock
 from changeover_shared._errors import ServerUnfit, StoreUnavailable
 from changeover_shared._events import Event
-from changeover_shared._executor import Executor
-from changeover_shared._fleet import Fleet
-from changeover_shared._keys import Keys, PartitionKeys
-from changeover_shared._records import (
+from changeover_shared._results import TranscriptItem, WorkerInfo
+from changeover_shared._settings import Settings
+from changeover_shared._store import decode as _decode
+from changeover_shared._store import requests as _requests
+from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.records import (
     Appended,
     ClaimRefused,
     Commit,
@@ -38,8 +41,6 @@ from changeover_shared._records import (
     Renewed,
     Work,
 )
-from changeover_shared._results import TranscriptItem, WorkerInfo
-from changeover_shared._settings import Settings
 from changeover_shared._words import GiveUp, Status
 
 T = TypeVar("T")

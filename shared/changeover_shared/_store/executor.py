@@ -15,12 +15,12 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from changeover_shared._clock import ServerClock
-from changeover_shared._connect import Reached, async_client, reach
 from changeover_shared._errors import StoreUnavailable
-from changeover_shared._foreign_errors import foreign_errors, translated
-from changeover_shared._replication import NO_REPLICATION, knows_no_info, replication_id_in
-from changeover_shared._scripts import Script, Value
+from changeover_shared._server.connect import Reached, async_client, reach
+from changeover_shared._server.foreign_errors import foreign_errors, translated
+from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.replication import NO_REPLICATION, knows_no_info, replication_id_in
+from changeover_shared._store.scripts import Script, Value
 
 MAX_IN_FLIGHT = 2
 """Pipelines on the wire at once; what comes meanwhile joins the next one."""

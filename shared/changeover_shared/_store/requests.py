@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from changeover_shared._events import Event
 from changeover_shared._identifiers import id_time_ms
-from changeover_shared._keys import Keys, PartitionKeys
-from changeover_shared._records import Commit, Lease, Submit
-from changeover_shared._scripts import Value
 from changeover_shared._settings import Settings
+from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.records import Commit, Lease, Submit
+from changeover_shared._store.scripts import Value
 from changeover_shared._units import milliseconds
 from changeover_shared._words import GiveUp
 

@@ -26,7 +26,8 @@ from changeover_shared._errors import (
 )
 from changeover_shared._events import Event, decode_event
 from changeover_shared._items import decode_item
-from changeover_shared._records import (
+from changeover_shared._results import TranscriptItem, TurnRecord
+from changeover_shared._store.records import (
     Appended,
     ClaimRefused,
     CommitRefused,
@@ -45,7 +46,6 @@ from changeover_shared._records import (
     Waiting,
     Work,
 )
-from changeover_shared._results import TranscriptItem, TurnRecord
 from changeover_shared._words import Ending, Status
 
 Entry = tuple[bytes, dict[bytes, bytes]]

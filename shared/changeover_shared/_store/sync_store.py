@@ -1,4 +1,4 @@
-# Written by tools/generate_sync.py from _store.py: change that file instead.
+# Written by tools/generate_sync.py from store.py: change that file instead.
 """The producer's side of the store: submit, control and read.
 
 A request that may be granted carries a not-after time on Redis's clock. A refusal counts only
@@ -12,13 +12,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from changeover_shared import _decode, _requests
-from changeover_shared._clock import ServerClock
 from changeover_shared._errors import ChangeoverError, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
-from changeover_shared._keys import Keys
-from changeover_shared._records import (
+from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
+from changeover_shared._settings import Settings
+from changeover_shared._store import decode as _decode
+from changeover_shared._store import requests as _requests
+from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.keys import Keys
+from changeover_shared._store.records import (
     CancelAnswer,
     InboxEntry,
     NoTurn,
@@ -27,10 +30,8 @@ from changeover_shared._records import (
     Submit,
     Submitted,
 )
-from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
-from changeover_shared._settings import Settings
-from changeover_shared._sync_executor import SyncExecutor
-from changeover_shared._sync_fleet import SyncFleet
+from changeover_shared._store.sync_executor import SyncExecutor
+from changeover_shared._store.sync_fleet import SyncFleet
 from changeover_shared._words import Ending, Status
 
 ROUTES_KEPT = 10_000

@@ -1,4 +1,4 @@
-# Written by tools/generate_sync.py from _fleet.py: change that file instead.
+# Written by tools/generate_sync.py from fleet.py: change that file instead.
 """A fleet as one process sees it: its keys, its guards, and how they are satisfied.
 
 Every script first asks whether the caller means this universe. The answers that concern the
@@ -12,13 +12,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from changeover_shared._clock import ServerClock
 from changeover_shared._errors import FormatTooNew, PartitionMismatch, StoreUnavailable
-from changeover_shared._keys import Keys, PartitionKeys
-from changeover_shared._requests import Request
-from changeover_shared._scripts import Value, script
 from changeover_shared._settings import Settings
-from changeover_shared._sync_executor import SyncExecutor
+from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.requests import Request
+from changeover_shared._store.scripts import Value, script
+from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._words import LAYOUT
 
 REPEATS = 8

@@ -12,15 +12,18 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from changeover_shared import _decode, _requests
-from changeover_shared._clock import ServerClock
 from changeover_shared._errors import ChangeoverError, StoreUnavailable
 from changeover_shared._events import Event
-from changeover_shared._executor import Executor
-from changeover_shared._fleet import Fleet
 from changeover_shared._identifiers import new_submission_id
-from changeover_shared._keys import Keys
-from changeover_shared._records import (
+from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
+from changeover_shared._settings import Settings
+from changeover_shared._store import decode as _decode
+from changeover_shared._store import requests as _requests
+from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.keys import Keys
+from changeover_shared._store.records import (
     CancelAnswer,
     InboxEntry,
     NoTurn,
@@ -29,8 +32,6 @@ from changeover_shared._records import (
     Submit,
     Submitted,
 )
-from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
-from changeover_shared._settings import Settings
 from changeover_shared._words import Ending, Status
 
 ROUTES_KEPT = 10_000

@@ -11,13 +11,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from changeover_shared._clock import ServerClock
 from changeover_shared._errors import FormatTooNew, PartitionMismatch, StoreUnavailable
-from changeover_shared._executor import Executor
-from changeover_shared._keys import Keys, PartitionKeys
-from changeover_shared._requests import Request
-from changeover_shared._scripts import Value, script
 from changeover_shared._settings import Settings
+from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.requests import Request
+from changeover_shared._store.scripts import Value, script
 from changeover_shared._words import LAYOUT
 
 REPEATS = 8

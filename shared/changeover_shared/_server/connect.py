@@ -23,7 +23,7 @@ from redis.retry import Retry
 from changeover_shared._errors import Invalid
 
 if TYPE_CHECKING:
-    from changeover_shared._embedded import Embedded
+    from changeover_shared._server.embedded import Embedded
     from changeover_shared._settings import Settings
 
 DEFAULT_URL = "redis://localhost:6379/0"
@@ -155,7 +155,7 @@ def reach(url: str) -> Reached:
     if target.scheme != "embedded":
         return Reached(target)
     # Imported here because it needs file locks that not every platform has.
-    from changeover_shared._embedded import attach
+    from changeover_shared._server.embedded import attach
 
     embedded = attach(Path(target.path))
     return Reached(parse_url(embedded.url), embedded)

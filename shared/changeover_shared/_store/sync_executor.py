@@ -9,12 +9,12 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import NoScriptError
 
-from changeover_shared._clock import ServerClock
-from changeover_shared._connect import Reached, reach, sync_client
 from changeover_shared._errors import ChangeoverError, StoreUnavailable
-from changeover_shared._foreign_errors import foreign_errors, translated
-from changeover_shared._replication import NO_REPLICATION, knows_no_info, replication_id_in
-from changeover_shared._scripts import Script, Value
+from changeover_shared._server.connect import Reached, reach, sync_client
+from changeover_shared._server.foreign_errors import foreign_errors, translated
+from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.replication import NO_REPLICATION, knows_no_info, replication_id_in
+from changeover_shared._store.scripts import Script, Value
 
 BLOCKING_SLACK_S = 5.0
 

@@ -1,0 +1,1 @@
+"""The server: how it is reached, judged and, for one machine, started."""

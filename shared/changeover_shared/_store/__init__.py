@@ -1,0 +1,1 @@
+"""The store: every key, every script, and both sides that call them."""
