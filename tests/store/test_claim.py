@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import requests
 from changeover_shared._store.records import Create
 from changeover_shared._words import GiveUp
 from tests.support.driving import LATER_MS, ROUTE, SESSION, TTL_MS, Driver, fields
@@ -100,7 +100,7 @@ async def test_a_nonce_of_an_expired_grant_is_used_as_well(drive: Driver) -> Non
 async def test_a_late_claim_grants_nothing(drive: Driver) -> None:
     """Hole 2: not-after."""
     await drive.submit("m1")
-    request = _requests.claim(
+    request = requests.claim(
         drive.partition, ROUTE, [SESSION], incarnation="w1:aa", nonce="n", ttl_ms=TTL_MS,
         max_step_ms=1, solo=False, max_attempts=5, not_after_ms=await drive.now() - 1,
     )  # fmt: skip

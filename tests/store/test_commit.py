@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from changeover_shared._events import Event, TurnCompleted
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import requests
 from changeover_shared._store.records import NewWait, OutboxRow
 from changeover_shared._words import GiveUp
 from tests.support.driving import LATER_MS, SESSION, TTL_MS, Driver, committed
@@ -49,7 +49,7 @@ async def test_a_repeat_is_answered_like_the_first_and_changes_nothing(drive: Dr
     """Hole 5 and G3: also when something came in between."""
     lease = await drive.run("m1")
     commit = await drive.commit_of("step", items=("one",), events=(Event(type="x"),))
-    request = _requests.commit(drive.fleet.keys, lease, commit)
+    request = requests.commit(drive.fleet.keys, lease, commit)
     first = await drive.call(request)
     await drive.submit("m2")
     async with drive.unchanged():
@@ -61,7 +61,7 @@ async def test_a_repeat_tells_whether_the_lease_still_stands(drive: Driver, gone
     """Hole 5: nobody is told that it holds what it does not hold."""
     lease = await drive.run("m1")
     commit = await drive.commit_of("step")
-    request = _requests.commit(drive.fleet.keys, lease, commit)
+    request = requests.commit(drive.fleet.keys, lease, commit)
     assert committed(await drive.call(request))["held"] == "held"
     if gone == "released":
         await drive.give_up(lease, GiveUp.HAND_OFF)
@@ -81,7 +81,7 @@ async def test_the_repeat_of_a_releasing_commit_says_gone(drive: Driver) -> None
     """Hole 5: the receipt comes before the lease, so the result is not lost."""
     lease = await drive.run("m1")
     commit = await drive.commit_of("end", end="completed", next="release", progress=True)
-    request = _requests.commit(drive.fleet.keys, lease, commit)
+    request = requests.commit(drive.fleet.keys, lease, commit)
     first = await drive.call(request)
     assert committed(first)["held"] == "gone"
     async with drive.unchanged():

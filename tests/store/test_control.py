@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import requests
 from tests.support.driving import LATER_MS, SESSION, Driver
 
 
@@ -99,7 +99,7 @@ async def test_the_route_is_the_sessions_own(drive: Driver) -> None:
 
 async def test_a_late_cancel_changes_nothing(drive: Driver) -> None:
     await drive.submit("m1")
-    request = _requests.control(
+    request = requests.control(
         drive.fleet.keys, SESSION, request_id="c1", target="m1", route=drive.route,
         not_after_ms=await drive.now() - 1,
     )  # fmt: skip

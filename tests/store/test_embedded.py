@@ -18,8 +18,8 @@ import pytest
 from redis import Redis
 
 from changeover_shared._errors import ExtraMissing, ServerUnfit
-from changeover_shared._server import embedded as _embedded
-from changeover_shared._server import process as _server_process
+from changeover_shared._server import embedded as embedded_module
+from changeover_shared._server import process
 from changeover_shared._server.check import fitness
 from changeover_shared._server.connect import reach
 from changeover_shared._server.embedded import attach, embedded
@@ -276,8 +276,8 @@ def test_a_server_that_does_not_answer_is_named_and_none_is_started_beside_it(
         os.kill(server.pid, signal.SIGSTOP)
         try:
             with monkeypatch.context() as patch:
-                patch.setattr(_embedded, "_ANSWER_WITHIN_S", 0.1)
-                patch.setattr(_server_process, "_ASK_WITHIN_S", 0.1)
+                patch.setattr(embedded_module, "_ANSWER_WITHIN_S", 0.1)
+                patch.setattr(process, "_ASK_WITHIN_S", 0.1)
                 with pytest.raises(ServerUnfit, match=f"process {server.pid}"):
                     attach(directory)
         finally:
@@ -289,9 +289,9 @@ def test_somebody_who_never_finishes_joining_is_not_waited_for_for_ever(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory.mkdir()
-    monkeypatch.setattr(_embedded, "_TURN_WITHIN_S", 0.1)
+    monkeypatch.setattr(embedded_module, "_TURN_WITHIN_S", 0.1)
     with (
-        _embedded._our_turn(directory),
+        embedded_module._our_turn(directory),
         pytest.raises(ServerUnfit, match="starting or stopping"),
     ):
         attach(directory)

@@ -8,7 +8,7 @@ import pytest
 
 from changeover_shared._events import Message
 from changeover_shared._identifiers import new_submission_id
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import requests
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Submit
 from changeover_shared._words import GiveUp
@@ -315,7 +315,7 @@ async def test_a_late_copy_is_not_accepted(drive: Driver) -> None:
     """Hole 3, F4: a refusal that was told stays true."""
     asked = Submit(SESSION, "m1", "d", "turn", "b", Create(drive.route, "assistant"))
     settings = drive.stores.producer.settings
-    request = _requests.submit(
+    request = requests.submit(
         drive.fleet.keys, settings, asked, route=drive.route, not_after_ms=await drive.now() - 1
     )
     await drive.submit("m2")

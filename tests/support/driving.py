@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from changeover_shared._events import Event
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys, route_of
 from changeover_shared._store.records import Commit, Create, Lease, NewWait, Submit
@@ -226,7 +226,7 @@ class Driver:
                 **record,
             }
         )
-        request = _requests.submit(
+        request = requests.submit(
             self.fleet.keys,
             self.stores.producer.settings,
             asked,
@@ -242,7 +242,7 @@ class Driver:
         return await self.submit(id, cls="ctl", target=turn, may_create=False)
 
     async def cancel(self, target: str, id: str = "c1", route: str | None = None) -> list[Any]:
-        request = _requests.control(
+        request = requests.control(
             self.fleet.keys,
             self.session,
             request_id=id,
@@ -257,13 +257,13 @@ class Driver:
     ) -> list[Any]:
         asked = routes or (self.route,)
         return await self.call(
-            _requests.peek(self.partition, asked, window=window, max_ttl_ms=max_ttl_ms, solo=solo)
+            requests.peek(self.partition, asked, window=window, max_ttl_ms=max_ttl_ms, solo=solo)
         )
 
     async def reap(self, *ids: str, route: str | None = None) -> list[Any]:
         """Reap; one `[word, status]` each."""
         chosen = self.route if route is None else route
-        request = _requests.reap(
+        request = requests.reap(
             self.partition,
             [(one, chosen) for one in ids or (self.session,)],
             max_ttl_ms=10 * TTL_MS,
@@ -284,7 +284,7 @@ class Driver:
         route: str | None = None,
     ) -> list[Any]:
         """Claim; one `[word, ...]` each."""
-        request = _requests.claim(
+        request = requests.claim(
             self.partition,
             self.route if route is None else route,
             ids or (self.session,),
@@ -301,7 +301,7 @@ class Driver:
         return list(reply[1])
 
     async def renew(self, *leases: Lease, ttl_ms: int = TTL_MS) -> list[Any]:
-        reply = await self.call(_requests.renew(self.partition, leases, ttl_ms=ttl_ms))
+        reply = await self.call(requests.renew(self.partition, leases, ttl_ms=ttl_ms))
         assert reply[0] == "OK"
         return list(reply[1])
 
@@ -310,13 +310,13 @@ class Driver:
     ) -> list[Any]:
         chosen = events or (Event(type="delta"),)
         return await self.call(
-            _requests.append(self.fleet.keys, lease, batch_no=batch, events=chosen, cap=cap)
+            requests.append(self.fleet.keys, lease, batch_no=batch, events=chosen, cap=cap)
         )
 
     async def commit(self, lease: Lease, kind: str = "step", **given: Any) -> list[Any]:
         """Commit on top of what the head says, unless `given` says otherwise."""
         return await self.call(
-            _requests.commit(self.fleet.keys, lease, await self.commit_of(kind, **given))
+            requests.commit(self.fleet.keys, lease, await self.commit_of(kind, **given))
         )
 
     async def commit_of(self, kind: str = "step", **given: Any) -> Commit:
@@ -334,10 +334,10 @@ class Driver:
         )
 
     async def give_up(self, lease: Lease, reason: GiveUp = GiveUp.HAND_OFF) -> list[Any]:
-        return await self.call(_requests.give_up(self.fleet.keys, lease, reason))
+        return await self.call(requests.give_up(self.fleet.keys, lease, reason))
 
     async def evict(self, *held: tuple[str, str]) -> list[Any]:
-        return await self.call(_requests.evict(self.partition, held))
+        return await self.call(requests.evict(self.partition, held))
 
     # States
 

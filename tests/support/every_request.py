@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from changeover_shared._events import Event
 from changeover_shared._settings import Settings
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import requests
 from changeover_shared._store.keys import Keys, route_of
 from changeover_shared._store.records import Commit, Create, Lease, Submit
 from changeover_shared._store.requests import Request
@@ -28,21 +28,21 @@ def every_request(
     return {
         "init": Request("init", at, {}, {}),
         "raise_epoch": Request("raise_epoch", at, {}, {"expected": "old"}),
-        "submit": _requests.submit(
+        "submit": requests.submit(
             keys, settings, SUBMIT, route=ROUTE, not_after_ms=not_after_ms
         ),
-        "control": _requests.control(
+        "control": requests.control(
             keys, SESSION, request_id="c1", target="m1", route=ROUTE, not_after_ms=not_after_ms
         ),
-        "peek": _requests.peek(at, [ROUTE, "other@1"], window=8, max_ttl_ms=1000, solo=False),
-        "reap": _requests.reap(at, [(one, ROUTE) for one in ids], max_ttl_ms=1000),
-        "claim": _requests.claim(
+        "peek": requests.peek(at, [ROUTE, "other@1"], window=8, max_ttl_ms=1000, solo=False),
+        "reap": requests.reap(at, [(one, ROUTE) for one in ids], max_ttl_ms=1000),
+        "claim": requests.claim(
             at, ROUTE, ids, incarnation="w1:aa", nonce="nonce", ttl_ms=1000, max_step_ms=1000,
             solo=False, max_attempts=5, not_after_ms=not_after_ms,
         ),
-        "renew": _requests.renew(at, [LEASE], ttl_ms=1000),
-        "append": _requests.append(keys, LEASE, batch_no=1, events=[event], cap=1000),
-        "commit": _requests.commit(keys, LEASE, COMMIT),
-        "give_up": _requests.give_up(keys, LEASE, GiveUp.HAND_OFF),
-        "evict": _requests.evict(at, [(SESSION, LEASE.token)]),
+        "renew": requests.renew(at, [LEASE], ttl_ms=1000),
+        "append": requests.append(keys, LEASE, batch_no=1, events=[event], cap=1000),
+        "commit": requests.commit(keys, LEASE, COMMIT),
+        "give_up": requests.give_up(keys, LEASE, GiveUp.HAND_OFF),
+        "evict": requests.evict(at, [(SESSION, LEASE.token)]),
     }  # fmt: skip

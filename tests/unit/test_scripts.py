@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from changeover_shared._store import scripts as _scripts
+import changeover_shared
 from changeover_shared._store.scripts import MAX_RECORDS, NAMES, parse_header, script
 
-FOLDER = Path(_scripts.__file__).parent / "lua"
+FOLDER = Path(changeover_shared.__file__).parent / "lua"
 INCLUDES = tuple(sorted(path.stem for path in (FOLDER / "include").glob("*.lua")))
 FLAGS = {"allow-oom", "no-writes"}
 TYPES = {"HASH", "ZSET", "STREAM", "STRING"}

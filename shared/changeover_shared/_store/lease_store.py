@@ -21,8 +21,7 @@ from changeover_shared._errors import ServerUnfit, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._results import TranscriptItem, WorkerInfo
 from changeover_shared._settings import Settings
-from changeover_shared._store import decode as _decode
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
@@ -102,10 +101,10 @@ class LeaseStore:
         solo: bool = False,
     ) -> Peeked:
         """Look at a partition's indexes. Grants nothing."""
-        request = _requests.peek(
+        request = requests.peek(
             self.keys.all[partition], routes, window=window, max_ttl_ms=max_ttl_ms, solo=solo
         )
-        return _decode.peeked(await self._until_answered(lambda: self._fleet.call(request)))
+        return decode.peeked(await self._until_answered(lambda: self._fleet.call(request)))
 
     async def reap(self, partition: int, ids: Sequence[str]) -> tuple[str, ...]:
         """Place sessions whose lease or due time has passed; the routes that became ready."""
@@ -118,7 +117,7 @@ class LeaseStore:
             (session_id, route.decode() if route else "")
             for session_id, route in zip(ids, found, strict=True)
         ]
-        request = _requests.reap(at, routed, max_ttl_ms=self._max_ttl_ms())
+        request = requests.reap(at, routed, max_ttl_ms=self._max_ttl_ms())
         _, words = await self._until_answered(lambda: self._fleet.call(request))
         return tuple(
             sorted(
@@ -149,7 +148,7 @@ class LeaseStore:
         A repeat with the same nonce finds its own grants. Raises `StoreUnavailable` when no
         answer came until the last grant it could have made has run out.
         """
-        request = _requests.claim(
+        request = requests.claim(
             self.keys.all[partition],
             route,
             ids,
@@ -166,7 +165,7 @@ class LeaseStore:
         if reply[0] == "LATE":
             return tuple(ClaimRefused(session_id, "NONE") for session_id in ids)
         return tuple(
-            _decode.claimed(answer, session_id, incarnation, nonce)
+            decode.claimed(answer, session_id, incarnation, nonce)
             for session_id, answer in zip(ids, reply[1], strict=True)
         )
 
@@ -175,16 +174,16 @@ class LeaseStore:
     ) -> tuple[Renewed, ...]:
         """Extend leases of one partition, in one attempt. Raises `StoreUnavailable`."""
         reply = await self._fleet.call(
-            _requests.renew(self.keys.all[partition], leases, ttl_ms=ttl_ms)
+            requests.renew(self.keys.all[partition], leases, ttl_ms=ttl_ms)
         )
-        return _decode.renewed(reply[1], leases)
+        return decode.renewed(reply[1], leases)
 
     async def append(self, lease: Lease, batch_no: int, events: Sequence[Event]) -> Appended:
         """Add events under the lease; `batch_no` counts 1, 2, 3 ... within one grant.
 
         Raises `LeaseError`.
         """
-        request = _requests.append(
+        request = requests.append(
             self.keys,
             lease,
             batch_no=batch_no,
@@ -192,29 +191,29 @@ class LeaseStore:
             cap=self.settings.journal_events,
         )
         reply = await self._until_answered(lambda: self._fleet.call(request))
-        if error := _decode.lease_error(reply, lease.session_id, lease.fence):
+        if error := decode.lease_error(reply, lease.session_id, lease.fence):
             raise error
         if reply[0] == "GAP":
             raise AssertionError(f"append batch {batch_no} of {lease.session_id!r} left a gap")
-        return _decode.appended(reply)
+        return decode.appended(reply)
 
     async def commit(self, lease: Lease, commit: Commit) -> Committed | CommitRefused:
         """Change everything that one step changes, together or not at all.
 
         Raises `LeaseError`: then nothing was written and this holder must stop.
         """
-        request = _requests.commit(self.keys, lease, commit)
+        request = requests.commit(self.keys, lease, commit)
         reply = await self._until_answered(lambda: self._fleet.call(request))
-        if error := _decode.lease_error(reply, lease.session_id, lease.fence):
+        if error := decode.lease_error(reply, lease.session_id, lease.fence):
             raise error
-        answer = _decode.committed(reply)
+        answer = decode.committed(reply)
         if isinstance(answer, Committed) and answer.status is Status.READY:
             await self._ring_for(lease)
         return answer
 
     async def give_up(self, lease: Lease, reason: GiveUp) -> bool:
         """Give a session up outside a commit; False when it was not this holder's any more."""
-        request = _requests.give_up(self.keys, lease, reason)
+        request = requests.give_up(self.keys, lease, reason)
         reply = await self._until_answered(lambda: self._fleet.call(request))
         if reply[0] != "OK":
             return False
@@ -230,7 +229,7 @@ class LeaseStore:
         for at, flat in zip(self.keys.all, found, strict=True):
             held = [
                 (session.decode(), token.decode())
-                for session, token in _decode.pairs(flat)
+                for session, token in decode.pairs(flat)
                 if token.decode().split("|")[1] == incarnation
             ]
             count += await self._evict_from(at, held)
@@ -238,26 +237,26 @@ class LeaseStore:
 
     async def read_head(self, session_id: str) -> Head | None:
         """A session's head; None when there is none."""
-        return _decode.head(await self._read("HGETALL", self._key(session_id, "head")))
+        return decode.head(await self._read("HGETALL", self._key(session_id, "head")))
 
     async def read_work(self, session_id: str) -> Work:
         """A session's open work."""
-        return _decode.work(await self._read("HGETALL", self._key(session_id, "work")))
+        return decode.work(await self._read("HGETALL", self._key(session_id, "work")))
 
     async def read_inbox(self, session_id: str, after_n: int = 0) -> tuple[InboxEntry, ...]:
         """Bodies of submissions above position `after_n`."""
-        return _decode.inbox(
+        return decode.inbox(
             await self._read("XRANGE", self._key(session_id, "inbox"), f"({after_n}-0", "+")
         )
 
     async def read_checkpoint(self, session_id: str) -> bytes | None:
         """The newest checkpoint, whatever its size."""
         key = self._key(session_id, "checkpoint")
-        return _decode.newest_body(await self._read("XREVRANGE", key, "+", "-", "COUNT", 1))
+        return decode.newest_body(await self._read("XREVRANGE", key, "+", "-", "COUNT", 1))
 
     async def read_transcript(self, session_id: str, from_n: int = 1) -> tuple[TranscriptItem, ...]:
         """Transcript items from number `from_n` on."""
-        return _decode.transcript(
+        return decode.transcript(
             await self._read("XRANGE", self._key(session_id, "transcript"), f"{from_n}-0", "+")
         )
 
@@ -302,7 +301,7 @@ class LeaseStore:
     async def registry(self) -> tuple[WorkerInfo, ...]:
         """What every registered incarnation last said of itself."""
         flat = await self._read("HGETALL", self.keys.workers)
-        return tuple(WorkerInfo.model_validate_json(value) for _, value in _decode.pairs(flat))
+        return tuple(WorkerInfo.model_validate_json(value) for _, value in decode.pairs(flat))
 
     async def lead_sweep(self, incarnation: str, *, ttl_ms: int) -> bool:
         """Lead the sweep for `ttl_ms` more, if nobody else does. Raises `StoreUnavailable`."""
@@ -330,7 +329,7 @@ class LeaseStore:
             except (ServerUnfit, ResponseError):
                 # Managed servers forbid CONFIG; the check says what it could not see.
                 return info, config
-            config.update({k.decode(): v.decode() for k, v in _decode.pairs(found)})
+            config.update({k.decode(): v.decode() for k, v in decode.pairs(found)})
         return info, config
 
     def _key(self, session_id: str, name: str) -> str:
@@ -348,7 +347,7 @@ class LeaseStore:
     async def _evict_from(self, at: PartitionKeys, held: list[tuple[str, str]]) -> int:
         count = 0
         for start in range(0, len(held), EVICT_BATCH):
-            request = _requests.evict(at, held[start : start + EVICT_BATCH])
+            request = requests.evict(at, held[start : start + EVICT_BATCH])
             reply = await self._until_answered(partial(self._fleet.call, request))
             count += int(reply[1])
         return count

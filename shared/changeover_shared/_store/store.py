@@ -17,8 +17,7 @@ from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._settings import Settings
-from changeover_shared._store import decode as _decode
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
@@ -113,7 +112,7 @@ class Store:
         while True:
             try:
                 reply = await self._fleet.call(
-                    _requests.control(
+                    requests.control(
                         self.keys,
                         session_id,
                         request_id=request_id,
@@ -149,7 +148,7 @@ class Store:
             [("HGET", self._key(session, "receipts"), submission) for session, submission in named]
         )
         return [
-            _decode.receipt(submission, value)
+            decode.receipt(submission, value)
             for (_, submission), value in zip(named, values, strict=True)
         ]
 
@@ -179,7 +178,7 @@ class Store:
         self, session_id: str, *, after: int = 0, limit: int = 1000
     ) -> tuple[Event, ...]:
         """Events with a number above `after`, oldest first."""
-        return _decode.events(
+        return decode.events(
             await self._fleet.executor.command(
                 "XRANGE", self._key(session_id, "journal"), f"({after}-0", "+", "COUNT", limit
             )
@@ -189,7 +188,7 @@ class Store:
         self, session_id: str, *, before: int | None, limit: int
     ) -> tuple[Event, ...]:
         """Events with a number below `before`, newest first."""
-        return _decode.events(await self._back(session_id, "journal", before, limit))
+        return decode.events(await self._back(session_id, "journal", before, limit))
 
     async def wait_journal(
         self, session_id: str, *, after: int, block_ms: int
@@ -206,19 +205,19 @@ class Store:
             f"{after}-0",
             block_s=block_ms / 1000,
         )
-        return _decode.events(found[0][1]) if found else ()
+        return decode.events(found[0][1]) if found else ()
 
     async def transcript_back(
         self, session_id: str, *, before: int | None, limit: int
     ) -> tuple[TranscriptItem, ...]:
         """Transcript items below `before`, newest first."""
-        return _decode.transcript(await self._back(session_id, "transcript", before, limit))
+        return decode.transcript(await self._back(session_id, "transcript", before, limit))
 
     async def turns_back(
         self, session_id: str, *, before: int | None, limit: int
     ) -> tuple[tuple[int, TurnRecord], ...]:
         """Finished turns with numbers below `before`, newest first."""
-        return _decode.turn_records(await self._back(session_id, "turns", before, limit))
+        return decode.turn_records(await self._back(session_id, "turns", before, limit))
 
     async def turn(self, session_id: str, turn_id: str) -> TurnRecord | None:
         """One finished turn; None while it runs, or when it is not kept any more."""
@@ -226,12 +225,12 @@ class Store:
         raw = await self._fleet.executor.command(
             "XRANGE", self._key(session_id, "turns"), entry, entry
         )
-        found = _decode.turn_records(raw)
+        found = decode.turn_records(raw)
         return found[0][1] if found else None
 
     async def inbox(self, session_id: str) -> tuple[InboxEntry, ...]:
         """The bodies of all submissions that have not ended."""
-        return _decode.inbox(
+        return decode.inbox(
             await self._fleet.executor.command("XRANGE", self._key(session_id, "inbox"), "-", "+")
         )
 
@@ -249,7 +248,7 @@ class Store:
         found = {
             (int(float(score)), session.decode())
             for flat in await self._fleet.executor.commands(commands)
-            for session, score in _decode.pairs(flat)
+            for session, score in decode.pairs(flat)
         }
         older = (one for one in found if before is None or one < before)
         return tuple(sorted(older, reverse=True)[:limit])
@@ -257,7 +256,7 @@ class Store:
     async def workers(self) -> tuple[WorkerInfo, ...]:
         """What every registered incarnation last said of itself."""
         flat = await self._fleet.executor.command("HGETALL", self.keys.workers)
-        found = (WorkerInfo.model_validate_json(value) for _, value in _decode.pairs(flat))
+        found = (WorkerInfo.model_validate_json(value) for _, value in decode.pairs(flat))
         return tuple(sorted(found, key=lambda worker: worker.incarnation))
 
     async def route_backlog(self, session_id: str, route: str) -> tuple[int | None, int]:
@@ -303,8 +302,8 @@ class Store:
         asked = self._askable(attempt)
         try:
             not_after = await self._not_after(attempt.deadline)
-            requests = [
-                _requests.submit(
+            calls = [
+                requests.submit(
                     self.keys,
                     self.settings,
                     attempt.batch[i],
@@ -314,7 +313,7 @@ class Store:
                 )
                 for i in asked
             ]
-            replies = await self._fleet.call_all(requests)
+            replies = await self._fleet.call_all(calls)
         except StoreUnavailable as error:
             self._proved.clear()
             attempt.lost(error)
@@ -391,7 +390,7 @@ class _Attempts:
             raise reply
         if reply[0] == "LATE":
             return
-        answer = _decode.submitted(reply, self.batch[i])
+        answer = decode.submitted(reply, self.batch[i])
         if isinstance(answer, Submitted) or self._unresolved.get(i, 0) <= now:
             self._close(i, answer)
         else:
@@ -430,14 +429,14 @@ def _unanswered(asked: Submit, reason: str) -> StoreUnavailable:
 
 def _snapshot(session_id: str, values: Sequence[Any]) -> Snapshot | None:
     head_flat, work_flat, owner, lease_ms, newest = values
-    found = _decode.head(head_flat)
+    found = decode.head(head_flat)
     if found is None:
         return None
     return Snapshot(
         session_id=session_id,
         head=found,
-        work=_decode.work(work_flat),
+        work=decode.work(work_flat),
         owner=owner.decode() if owner else "",
         lease_ms=int(float(lease_ms)) if lease_ms else 0,
-        checkpoint=_decode.newest_body(newest),
+        checkpoint=decode.newest_body(newest),
     )

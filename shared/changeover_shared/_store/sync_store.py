@@ -17,8 +17,7 @@ from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._settings import Settings
-from changeover_shared._store import decode as _decode
-from changeover_shared._store import requests as _requests
+from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.keys import Keys
 from changeover_shared._store.records import (
@@ -113,7 +112,7 @@ class SyncStore:
         while True:
             try:
                 reply = self._fleet.call(
-                    _requests.control(
+                    requests.control(
                         self.keys,
                         session_id,
                         request_id=request_id,
@@ -149,7 +148,7 @@ class SyncStore:
             [("HGET", self._key(session, "receipts"), submission) for session, submission in named]
         )
         return [
-            _decode.receipt(submission, value)
+            decode.receipt(submission, value)
             for (_, submission), value in zip(named, values, strict=True)
         ]
 
@@ -177,7 +176,7 @@ class SyncStore:
 
     def journal(self, session_id: str, *, after: int = 0, limit: int = 1000) -> tuple[Event, ...]:
         """Events with a number above `after`, oldest first."""
-        return _decode.events(
+        return decode.events(
             self._fleet.executor.command(
                 "XRANGE", self._key(session_id, "journal"), f"({after}-0", "+", "COUNT", limit
             )
@@ -185,7 +184,7 @@ class SyncStore:
 
     def journal_back(self, session_id: str, *, before: int | None, limit: int) -> tuple[Event, ...]:
         """Events with a number below `before`, newest first."""
-        return _decode.events(self._back(session_id, "journal", before, limit))
+        return decode.events(self._back(session_id, "journal", before, limit))
 
     def wait_journal(self, session_id: str, *, after: int, block_ms: int) -> tuple[Event, ...]:
         """Wait for events above `after`; empty when none came within `block_ms`."""
@@ -200,30 +199,30 @@ class SyncStore:
             f"{after}-0",
             block_s=block_ms / 1000,
         )
-        return _decode.events(found[0][1]) if found else ()
+        return decode.events(found[0][1]) if found else ()
 
     def transcript_back(
         self, session_id: str, *, before: int | None, limit: int
     ) -> tuple[TranscriptItem, ...]:
         """Transcript items below `before`, newest first."""
-        return _decode.transcript(self._back(session_id, "transcript", before, limit))
+        return decode.transcript(self._back(session_id, "transcript", before, limit))
 
     def turns_back(
         self, session_id: str, *, before: int | None, limit: int
     ) -> tuple[tuple[int, TurnRecord], ...]:
         """Finished turns with numbers below `before`, newest first."""
-        return _decode.turn_records(self._back(session_id, "turns", before, limit))
+        return decode.turn_records(self._back(session_id, "turns", before, limit))
 
     def turn(self, session_id: str, turn_id: str) -> TurnRecord | None:
         """One finished turn; None while it runs, or when it is not kept any more."""
         entry = f"{turn_id.removeprefix('t_')}-0"
         raw = self._fleet.executor.command("XRANGE", self._key(session_id, "turns"), entry, entry)
-        found = _decode.turn_records(raw)
+        found = decode.turn_records(raw)
         return found[0][1] if found else None
 
     def inbox(self, session_id: str) -> tuple[InboxEntry, ...]:
         """The bodies of all submissions that have not ended."""
-        return _decode.inbox(
+        return decode.inbox(
             self._fleet.executor.command("XRANGE", self._key(session_id, "inbox"), "-", "+")
         )
 
@@ -241,7 +240,7 @@ class SyncStore:
         found = {
             (int(float(score)), session.decode())
             for flat in self._fleet.executor.commands(commands)
-            for session, score in _decode.pairs(flat)
+            for session, score in decode.pairs(flat)
         }
         older = (one for one in found if before is None or one < before)
         return tuple(sorted(older, reverse=True)[:limit])
@@ -249,7 +248,7 @@ class SyncStore:
     def workers(self) -> tuple[WorkerInfo, ...]:
         """What every registered incarnation last said of itself."""
         flat = self._fleet.executor.command("HGETALL", self.keys.workers)
-        found = (WorkerInfo.model_validate_json(value) for _, value in _decode.pairs(flat))
+        found = (WorkerInfo.model_validate_json(value) for _, value in decode.pairs(flat))
         return tuple(sorted(found, key=lambda worker: worker.incarnation))
 
     def route_backlog(self, session_id: str, route: str) -> tuple[int | None, int]:
@@ -293,8 +292,8 @@ class SyncStore:
         asked = self._askable(attempt)
         try:
             not_after = self._not_after(attempt.deadline)
-            requests = [
-                _requests.submit(
+            calls = [
+                requests.submit(
                     self.keys,
                     self.settings,
                     attempt.batch[i],
@@ -304,7 +303,7 @@ class SyncStore:
                 )
                 for i in asked
             ]
-            replies = self._fleet.call_all(requests)
+            replies = self._fleet.call_all(calls)
         except StoreUnavailable as error:
             self._proved.clear()
             attempt.lost(error)
@@ -381,7 +380,7 @@ class _Attempts:
             raise reply
         if reply[0] == "LATE":
             return
-        answer = _decode.submitted(reply, self.batch[i])
+        answer = decode.submitted(reply, self.batch[i])
         if isinstance(answer, Submitted) or self._unresolved.get(i, 0) <= now:
             self._close(i, answer)
         else:
@@ -420,14 +419,14 @@ def _unanswered(asked: Submit, reason: str) -> StoreUnavailable:
 
 def _snapshot(session_id: str, values: Sequence[Any]) -> Snapshot | None:
     head_flat, work_flat, owner, lease_ms, newest = values
-    found = _decode.head(head_flat)
+    found = decode.head(head_flat)
     if found is None:
         return None
     return Snapshot(
         session_id=session_id,
         head=found,
-        work=_decode.work(work_flat),
+        work=decode.work(work_flat),
         owner=owner.decode() if owner else "",
         lease_ms=int(float(lease_ms)) if lease_ms else 0,
-        checkpoint=_decode.newest_body(newest),
+        checkpoint=decode.newest_body(newest),
     )

@@ -6,7 +6,7 @@ Each function is one arrow. It takes the checkpoint before it and what happened,
     start               (start.py)    takes one input; a message opens the first model step
     answered            here          the model's answer: pending calls, or the end of the turn
     landed              here          tool results; the last of a group opens the next step
-    recover             (recovery.py)  what a successor does with the turn that it finds
+    recover             (recovery.py) what a successor does with the turn that it finds
     fail, abort         (ending.py)   from anywhere, the turn ends and the context stays valid
 """
 
