@@ -12,12 +12,13 @@ import typer
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import Invalid, SetupError, StoreUnavailable
+from changeover_shared._exit_codes import BUG, MISCONFIGURED, UNANSWERED
 from changeover_shared._server.connect import redis_url
 from changeover_shared._settings import Settings, read_settings
 from changeover_worker._app import load_app
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
-from changeover_worker._process.serve import BUG, MISCONFIGURED, UNAVAILABLE, serve
+from changeover_worker._process.serve import serve
 from changeover_worker._process.supervisor import Supervisor
 
 _PASSED_ON = (
@@ -80,7 +81,7 @@ def worker(
     except (SetupError, Invalid) as error:
         _refuse(error, MISCONFIGURED)
     except StoreUnavailable as error:
-        _refuse(error, UNAVAILABLE)
+        _refuse(error, UNANSWERED)
     except Exception:
         make_log(read_settings()).exception("warning", code="worker_crashed")
         raise typer.Exit(BUG) from None

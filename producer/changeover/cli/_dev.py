@@ -15,10 +15,10 @@ import typer
 
 from changeover.cli._changes import Changes
 from changeover.cli._entry_points import require_worker
-from changeover.cli._exits import DONE, FORCED, MISCONFIGURED
 from changeover.cli._options import Redis
 from changeover.cli._output import note
 from changeover_shared._errors import StoreUnavailable
+from changeover_shared._exit_codes import DONE, FORCED, MISCONFIGURED
 from changeover_shared._identifiers import new_incarnation
 from changeover_shared._server.connect import DEFAULT_DIRECTORY, reach
 from changeover_shared._settings import read_settings

@@ -8,7 +8,7 @@ import tempfile
 import traceback
 from datetime import timedelta
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any
 
 import typer
 from pydantic import BaseModel
@@ -25,18 +25,16 @@ from changeover_shared._errors import (
     UnknownSubmission,
     WaitTimeout,
 )
-
-DONE: Final = 0
-ENDED_BADLY: Final = 1
-WRONG_USAGE: Final = 2
-UNKNOWN: Final = 3
-REFUSED: Final = 4
-UNANSWERED: Final = 5
-TIMED_OUT: Final = 6
-BUG: Final = 70
-FORCED: Final = 75
-MISCONFIGURED: Final = 78
-INTERRUPTED: Final = 130
+from changeover_shared._exit_codes import (
+    BUG,
+    ENDED_BADLY,
+    MISCONFIGURED,
+    REFUSED,
+    TIMED_OUT,
+    UNANSWERED,
+    UNKNOWN,
+    WRONG_USAGE,
+)
 
 _CODES: tuple[tuple[type[ChangeoverError], int], ...] = (
     (NotCompleted, ENDED_BADLY),

@@ -9,8 +9,9 @@ import typer
 
 from changeover.cli import _chat, _demo, _dev, _follow, _look, _show, _submit, _talk, _version
 from changeover.cli._entry_points import add_entry_points
-from changeover.cli._exits import INTERRUPTED, end_with
+from changeover.cli._exits import end_with
 from changeover.cli._options import LOOK, START, TALK
+from changeover_shared._exit_codes import INTERRUPTED
 
 _HELP = "Agent sessions that outlive their workers."
 

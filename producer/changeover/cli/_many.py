@@ -21,9 +21,10 @@ from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from changeover._client import Client
 from changeover._submission import Message, Submission
-from changeover.cli._exits import DONE, ENDED_BADLY, UNANSWERED, WRONG_USAGE, code_of_refusal
+from changeover.cli._exits import code_of_refusal
 from changeover.cli._output import note, say, say_json
 from changeover_shared._errors import Invalid
+from changeover_shared._exit_codes import DONE, ENDED_BADLY, UNANSWERED, WRONG_USAGE
 from changeover_shared._items import Attachment, Json
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._units import Duration

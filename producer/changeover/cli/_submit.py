@@ -11,10 +11,10 @@ import typer
 
 from changeover._answers import not_completed
 from changeover._client import Client
-from changeover.cli._exits import DONE, ENDED_BADLY
 from changeover.cli._many import Defaults, submit_file
 from changeover.cli._options import Agent, Json, Redis
 from changeover.cli._output import note, say, say_json, shown
+from changeover_shared._exit_codes import DONE, ENDED_BADLY
 from changeover_shared._results import Outcome, Receipt
 from changeover_shared._units import duration
 from changeover_shared._words import Ending

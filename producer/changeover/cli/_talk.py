@@ -8,9 +8,9 @@ from typing import Annotated, Final
 import typer
 
 from changeover._client import Client
-from changeover.cli._exits import DONE, REFUSED, UNKNOWN
 from changeover.cli._options import Json, Redis, Session
 from changeover.cli._output import say, say_json
+from changeover_shared._exit_codes import DONE, REFUSED, UNKNOWN
 from changeover_shared._results import Cancelled, Interrupted
 
 _INTERRUPTS: Final = {

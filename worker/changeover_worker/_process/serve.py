@@ -8,21 +8,14 @@ import gc
 import os
 import signal
 import sys
-from typing import Final
 
 import uvloop
 from structlog.typing import FilteringBoundLogger
 
+from changeover_shared._exit_codes import DONE, ENDED_BADLY, FORCED
 from changeover_shared._settings import Settings
 from changeover_worker._app import App
 from changeover_worker._process.worker import Worker, WorkerEnd
-
-DRAINED: Final = 0
-TURN_FAILED: Final = 1
-UNAVAILABLE: Final = 5
-BUG: Final = 70
-FORCED: Final = 75
-MISCONFIGURED: Final = 78
 
 _ORPHANED_S = 1.0
 
@@ -71,7 +64,7 @@ def exit_code(end: WorkerEnd, *, burst: bool) -> int:
     """What the process says of how its worker ended."""
     if end.forced:
         return FORCED
-    return TURN_FAILED if burst and end.failed_turns else DRAINED
+    return ENDED_BADLY if burst and end.failed_turns else DONE
 
 
 def _heed_signals(worker: Worker) -> None:

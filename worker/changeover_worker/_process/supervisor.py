@@ -18,11 +18,11 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import ChangeoverError
+from changeover_shared._exit_codes import DONE, ENDED_BADLY, FORCED, MISCONFIGURED
 from changeover_shared._identifiers import new_incarnation, worker_name
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._process.overdue import FAREWELL_S, close, release_all
-from changeover_worker._process.serve import DRAINED, FORCED, MISCONFIGURED, TURN_FAILED
 
 QUICK_S: Final = 10.0
 """A child that dies sooner is replaced more slowly each time."""
@@ -36,10 +36,10 @@ def backoff(quick_deaths: int) -> float:
 
 def verdict(codes: Sequence[int]) -> int:
     """The supervisor's exit code, from those of its children: the gravest one."""
-    for code in (MISCONFIGURED, FORCED, TURN_FAILED):
+    for code in (MISCONFIGURED, FORCED, ENDED_BADLY):
         if code in codes:
             return code
-    return DRAINED
+    return DONE
 
 
 class Supervisor:
@@ -63,7 +63,7 @@ class Supervisor:
         self._url = url
         self._names = [worker_name(f"{name}-{i + 1}") for i in range(settings.processes)]
         self._incarnation = new_incarnation(name)
-        self._final = {DRAINED, FORCED, TURN_FAILED} if burst else {DRAINED, FORCED}
+        self._final = {DONE, FORCED, ENDED_BADLY} if burst else {DONE, FORCED}
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
         self._children: dict[str, Process] = {}
@@ -128,7 +128,7 @@ class Supervisor:
             code = await child.wait()
         finally:
             del self._children[name]
-        if code != DRAINED:
+        if code != DONE:
             await self._bury(incarnation, store)
         return code
 
@@ -162,5 +162,5 @@ def _last_word(code: int) -> int:
     """A child's exit code while stopping: one that our signal met before it listened is drained,
     and one that died otherwise was stopped by force."""
     if code == -signal.SIGTERM:
-        return DRAINED
-    return code if code in (DRAINED, TURN_FAILED, FORCED, MISCONFIGURED) else FORCED
+        return DONE
+    return code if code in (DONE, ENDED_BADLY, FORCED, MISCONFIGURED) else FORCED

@@ -14,9 +14,9 @@ from changeover.cli._demo._fleet import demo_fleet
 from changeover.cli._demo._story import Story
 from changeover.cli._demo._verdict import Act, Verdict, judge
 from changeover.cli._entry_points import require_worker
-from changeover.cli._exits import DONE, ENDED_BADLY, INTERRUPTED
 from changeover.cli._options import Json
 from changeover.cli._output import say_json
+from changeover_shared._exit_codes import DONE, ENDED_BADLY, INTERRUPTED
 
 _ACTS: Final = {"kill": _acts.kill, "freeze": _acts.freeze, "drain": _acts.drain}
 
