@@ -129,7 +129,7 @@ async def _interrupting(client: Client, session: str) -> AsyncIterator[None]:
             turn.cancel()
         else:
             note("interrupting the turn; Ctrl-C again leaves")
-            asked.append(loop.create_task(client.interrupt(session, reason="chat")))
+            asked.append(loop.create_task(client.interrupt(session)))
 
     loop.add_signal_handler(signal.SIGINT, on_interrupt)
     try:
