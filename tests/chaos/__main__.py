@@ -70,7 +70,7 @@ def rage(seconds: float, seed: int, directory: Path) -> list[str]:
     chance = random.Random(seed)
     tool_log = directory / "tools.log"
     sent: list[Sent] = []
-    supply = iter(load(10**6, seed=seed))
+    supply = iter(load(20_000, seed=seed))
     with running_server() as url, processes(directory, {"CHANGEOVER_REDIS_URL": url}) as running:
         fleet = Fleet(running, supplier(running, free_port()), tool_log, url)
         store = SyncStore.open(url, read_settings())

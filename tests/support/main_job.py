@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 from changeover_shared._store.sync_store import SyncStore
@@ -14,6 +15,8 @@ from tests.support.promises import Sent
 
 COUNT = 1000
 EXAMPLES = ROOT / "examples" / "conversations.jsonl"
+AGAIN = 130
+"""How many sessions the repeated examples make."""
 LEASE = {
     "CHANGEOVER_LEASE": "3s",
     "CHANGEOVER_RENEW": "1s",
@@ -24,16 +27,17 @@ LEASE = {
 
 def load(count: int, *, seed: int) -> list[Sent]:
     """`count` messages: those of the file that `CONVERSATIONS` names, then the examples, then the
-    examples again in other sessions; sessions are interleaved, each keeps its own order."""
-    found: list[Sent] = []
+    examples again over `AGAIN` other sessions; sessions are interleaved, each keeps its order."""
     extra = os.environ.get("CONVERSATIONS")
-    for prefix, path in ((("", Path(extra)),) if extra else ()) + (
-        ("", EXAMPLES),
-        ("again:", EXAMPLES),
-    ):
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        found += [Sent(prefix + r["session"], prefix + r["id"], r["text"]) for r in rows]
+    found = [one for path in (extra, EXAMPLES) if path for one in _read(Path(path))]
+    for n, one in zip(range(count - len(found)), cycle(_read(EXAMPLES)), strict=False):
+        found.append(Sent(f"again:{n % AGAIN}", f"again:{n}", one.text))
     return _interleaved(found[:count], random.Random(seed))
+
+
+def _read(path: Path) -> list[Sent]:
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [Sent(row["session"], row["id"], row["text"]) for row in rows]
 
 
 def _interleaved(messages: Sequence[Sent], chance: random.Random) -> list[Sent]:

@@ -29,6 +29,7 @@ def test_a_thousand_messages_end_once_each_although_two_workers_are_killed(tmp_p
     chance = random.Random(seed)
     messages = load(COUNT, seed=seed)
     assert len(messages) == COUNT
+    assert len({one.session for one in messages}) > 200
     source = tmp_path / "messages.jsonl"
     source.write_text(
         "".join(
