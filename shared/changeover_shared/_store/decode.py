@@ -29,6 +29,7 @@ from changeover_shared._items import decode_item
 from changeover_shared._results import TranscriptItem, TurnRecord
 from changeover_shared._store.records import (
     Appended,
+    CancelAnswer,
     ClaimRefused,
     CommitRefused,
     Committed,
@@ -38,6 +39,7 @@ from changeover_shared._store.records import (
     Lease,
     NoTurn,
     Peeked,
+    Pulse,
     Renewed,
     SubmissionState,
     Submit,
@@ -103,6 +105,20 @@ def head(flat: Sequence[bytes]) -> Head | None:
         at_ms=number("at_ms"),
         quarantine_no=number("quarantine_no"),
         raw=raw,
+    )
+
+
+def pulse(values: Sequence[bytes | None]) -> Pulse | None:
+    """The fields of a head that `Store.pulse` reads; None when there is no head."""
+    status, seq, first_seq, epoch, epoch_seq = values
+    if status is None:
+        return None
+    return Pulse(
+        status=Status(status.decode()),
+        seq=int(seq or 0),
+        first_seq=int(first_seq or 1),
+        epoch=int(epoch or 1),
+        epoch_seq=int(epoch_seq or 1),
     )
 
 
@@ -261,6 +277,21 @@ def _refusal(word: str, values: list[Any], asked: Submit) -> ChangeoverError:
             )
         case _:
             raise AssertionError(f"submit answered {word!r}")
+
+
+def cancelled(reply: list[Any]) -> CancelAnswer:
+    """What the control script answered."""
+    match reply:
+        case ["CANCELLED"]:
+            return CancelAnswer("CANCELLED")
+        case ["RUNNING", turn]:
+            return CancelAnswer("RUNNING", turn.decode())
+        case ["ENDED", ending, turn]:
+            return CancelAnswer("ENDED", turn.decode(), Ending(ending.decode()))
+        case ["UNKNOWN"]:
+            return CancelAnswer("UNKNOWN")
+        case _:
+            raise AssertionError(f"control answered {reply!r}")
 
 
 def lease_error(reply: list[Any], session_id: str, fence: int) -> LeaseError | None:

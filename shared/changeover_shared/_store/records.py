@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -64,6 +64,19 @@ class Head:
     at_ms: int
     quarantine_no: int = 0
     raw: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Where a session's journal stands."""
+
+    status: Status
+    seq: int
+    first_seq: int
+    epoch: int
+    """The server's history that the newest event was written in."""
+    epoch_seq: int
+    """The first event of that history: numbers from here on may have been used before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,11 +336,6 @@ class SubmissionState:
     end_seq: int
     accepted_ms: int
     ended_ms: int
-
-
-def position_of(n: int, waiting: Sequence[Waiting]) -> int:
-    """How many waiting turn inputs come before position `n`."""
-    return sum(1 for w in waiting if w.kind != "answer" and not w.turn and w.n < n)
 
 
 @dataclass(frozen=True, slots=True)

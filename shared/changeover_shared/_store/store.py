@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from changeover_shared._errors import ChangeoverError, StoreUnavailable
@@ -21,21 +21,24 @@ from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
-from changeover_shared._store.keys import Keys
+from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.records import (
     CancelAnswer,
     InboxEntry,
     NoTurn,
+    Pulse,
     Snapshot,
     SubmissionState,
     Submit,
     Submitted,
 )
-from changeover_shared._words import Ending, Status
+from changeover_shared._words import Status
 
 ROUTES_KEPT = 10_000
 """How many sessions' routes are remembered, for those that wait elsewhere than asked."""
 ATTEMPT_S = 2.5
+SPARE = 4
+"""How many sessions more than its share each partition is asked for when all are listed."""
 
 Answer = Submitted | NoTurn | ChangeoverError
 
@@ -109,8 +112,10 @@ class Store:
         request_id = new_submission_id()
         route = self._routes.get(session_id) or await self._route(session_id)
         deadline = time.monotonic() + timeout_s
+        not_after = unresolved = 0
         while True:
             try:
+                not_after = await self._not_after(deadline)
                 reply = await self._fleet.call(
                     requests.control(
                         self.keys,
@@ -118,29 +123,24 @@ class Store:
                         request_id=request_id,
                         target=submission_id,
                         route=route,
-                        not_after_ms=await self._not_after(deadline),
+                        not_after_ms=not_after,
                     )
                 )
             except StoreUnavailable:
                 if time.monotonic() >= deadline:
                     raise
+                unresolved = not_after
                 await asyncio.sleep(0.1)
                 continue
-            match reply:
-                case ["CANCELLED"]:
-                    return CancelAnswer("CANCELLED")
-                case ["RUNNING", turn]:
-                    return CancelAnswer("RUNNING", turn.decode())
-                case ["ENDED", ending, turn]:
-                    return CancelAnswer("ENDED", turn.decode(), Ending(ending.decode()))
-                case ["UNKNOWN"]:
-                    return CancelAnswer("UNKNOWN")
-                case ["ROUTE", actual, _]:
-                    route = self._remember(session_id, actual.decode())
-                case ["LATE"]:
-                    raise StoreUnavailable(reason="no answer in time")
-                case _:
-                    raise AssertionError(f"control answered {reply!r}")
+            if reply[0] == "ROUTE":
+                route = self._remember(session_id, reply[1].decode())
+            elif reply[0] == "LATE":
+                raise StoreUnavailable(reason="no answer in time")
+            elif reply[0] == "CANCELLED" or unresolved <= self.clock.now_ms():
+                return decode.cancelled(reply)
+            else:
+                # An earlier copy may still cancel it: this "no" does not count yet.
+                await asyncio.sleep(0.1)
 
     async def submissions(self, named: Sequence[tuple[str, str]]) -> list[SubmissionState | None]:
         """What became of (session, submission) pairs; None for unknown ones."""
@@ -173,6 +173,13 @@ class Store:
             _snapshot(session_id, values[i * 5 : i * 5 + 5])
             for i, session_id in enumerate(session_ids)
         ]
+
+    async def pulse(self, session_id: str) -> Pulse | None:
+        """Where a session's journal stands: what a follower asks often. None when it is unknown."""
+        names = ("status", "seq", "first_seq", "epoch", "epoch_seq")
+        return decode.pulse(
+            await self._fleet.executor.command("HMGET", self._key(session_id, "head"), *names)
+        )
 
     async def journal(
         self, session_id: str, *, after: int = 0, limit: int = 1000
@@ -221,12 +228,16 @@ class Store:
 
     async def turn(self, session_id: str, turn_id: str) -> TurnRecord | None:
         """One finished turn; None while it runs, or when it is not kept any more."""
-        entry = f"{turn_id.removeprefix('t_')}-0"
-        raw = await self._fleet.executor.command(
-            "XRANGE", self._key(session_id, "turns"), entry, entry
-        )
-        found = decode.turn_records(raw)
-        return found[0][1] if found else None
+        return (await self.turns_of([(session_id, turn_id)]))[0]
+
+    async def turns_of(self, named: Sequence[tuple[str, str]]) -> list[TurnRecord | None]:
+        """The finished turns of (session, turn) pairs, read in one pipeline; as `turn`."""
+        commands: list[tuple[str | int, ...]] = []
+        for session_id, turn_id in named:
+            entry = f"{turn_id.removeprefix('t_')}-0"
+            commands.append(("XRANGE", self._key(session_id, "turns"), entry, entry))
+        values = await self._fleet.executor.commands(commands)
+        return [found[0][1] if (found := decode.turn_records(raw)) else None for raw in values]
 
     async def inbox(self, session_id: str) -> tuple[InboxEntry, ...]:
         """The bodies of all submissions that have not ended."""
@@ -238,20 +249,25 @@ class Store:
         self, *, before: tuple[int, str] | None, limit: int
     ) -> tuple[tuple[int, str], ...]:
         """Sessions as (created_ms, id), newest first, below `before`, over all partitions."""
-        top: str | int = "+inf" if before is None else f"({before[0]}"
-        commands: list[tuple[str | int, ...]] = []
-        for partition in self.keys.all:
-            key = partition.named("sessions")
-            commands.append(("ZREVRANGEBYSCORE", key, top, "-inf", "WITHSCORES", "LIMIT", 0, limit))
-            if before is not None:
-                commands.append(("ZRANGEBYSCORE", key, before[0], before[0], "WITHSCORES"))
-        found = {
-            (int(float(score)), session.decode())
-            for flat in await self._fleet.executor.commands(commands)
-            for session, score in decode.pairs(flat)
-        }
-        older = (one for one in found if before is None or one < before)
-        return tuple(sorted(older, reverse=True)[:limit])
+        found: set[tuple[int, str]] = set()
+        top: str | int = "+inf" if before is None else before[0]
+        asked = dict.fromkeys(self.keys.all, top)
+        count = limit // len(asked) + SPARE
+        while True:
+            lists = await self._newest(asked, count)
+            found.update(one for listed in lists for one in listed)
+            older = (one for one in found if before is None or one < before)
+            best = tuple(sorted(older, reverse=True)[:limit])
+            # A partition that gave all it was asked for may hold more that belong to the best.
+            asked = {
+                partition: listed[-1][0]
+                for partition, listed in zip(asked, lists, strict=True)
+                if len(listed) == count and (len(best) < limit or listed[-1] > best[-1])
+            }
+            if not asked:
+                return best
+            # More each time: the tops repeat what was created in the same millisecond.
+            count *= 2
 
     async def workers(self) -> tuple[WorkerInfo, ...]:
         """What every registered incarnation last said of itself."""
@@ -273,6 +289,22 @@ class Store:
             seconds, micros = await self._fleet.executor.command("TIME")
             self.clock.saw(int(seconds) * 1000 + int(micros) // 1000)
         return self.clock.now_ms()
+
+    async def _newest(
+        self, asked: Mapping[PartitionKeys, str | int], count: int
+    ) -> list[list[tuple[int, str]]]:
+        """From each partition, `count` sessions as (created_ms, id) from a time downwards."""
+        first = ("LIMIT", 0, count)
+        values = await self._fleet.executor.commands(
+            [
+                ("ZREVRANGEBYSCORE", key.named("sessions"), top, "-inf", "WITHSCORES", *first)
+                for key, top in asked.items()
+            ]
+        )
+        return [
+            [(int(float(score)), session.decode()) for session, score in decode.pairs(flat)]
+            for flat in values
+        ]
 
     def _key(self, session_id: str, name: str) -> str:
         return self.keys.of(session_id).session(session_id, name)
