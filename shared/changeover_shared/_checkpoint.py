@@ -22,6 +22,8 @@ class PendingCall(Wire):
     name: str
     arguments: str
     effect: Effect
+    attempts: int = Field(default=0, ge=0)
+    """How often it may have been started, the time that this commit allows included."""
     result: ToolResult | None = None
 
 
@@ -49,6 +51,7 @@ class Execution(Wire):
     tool_calls: int = Field(default=0, ge=0)
     failed_tool_calls: int = Field(default=0, ge=0)
     takeovers: int = Field(default=0, ge=0)
+    """How often its worker was replaced without having handed it off."""
     usage: Usage = Usage()
 
     @model_validator(mode="after")

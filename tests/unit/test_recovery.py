@@ -57,12 +57,15 @@ STATES = {
 }
 
 
-def recovered(state: Execution | None, on_takeover: OnTakeover = "resume") -> Draft:
+def recovered(
+    state: Execution | None, on_takeover: OnTakeover = "resume", *, takeover: bool = True
+) -> Draft:
     draft = recover(
         Checkpoint(session_id="s", model="main", execution=state),
         on_takeover=on_takeover,
         onward=ONWARD,
         now_ms=5,
+        takeover=takeover,
     )
     assert draft is not None
     return draft
@@ -85,7 +88,8 @@ def test_a_checkpoint_tells_where_its_turn_stopped(where: Found) -> None:
 def test_without_a_turn_there_is_nothing_to_recover() -> None:
     checkpoint = Checkpoint(session_id="s")
     for wish in ("resume", "abort"):
-        assert recover(checkpoint, on_takeover=wish, onward=ONWARD, now_ms=5) is None
+        draft = recover(checkpoint, on_takeover=wish, onward=ONWARD, now_ms=5, takeover=True)
+        assert draft is None
 
 
 def test_a_step_in_flight_is_asked_again_with_its_index_under_a_new_id() -> None:
@@ -124,6 +128,22 @@ def test_pure_and_idempotent_calls_stay_open_to_be_run_again() -> None:
     after = draft.checkpoint.execution
     assert after is not None
     assert [call.result is None for call in after.calls] == [True, True, False]
+
+
+def test_a_call_that_is_run_again_is_another_attempt_and_one_that_is_not_is_none() -> None:
+    once_more = recovered(pending(Effect.PURE, Effect.IDEMPOTENT, done=1))
+    again = recovered(once_more.checkpoint.execution)
+    for draft, attempts in ((once_more, [0, 2]), (again, [0, 3])):
+        after = draft.checkpoint.execution
+        assert after is not None
+        assert [call.attempts for call in after.calls] == attempts
+
+
+def test_a_hand_off_is_gone_on_with_and_is_no_takeover() -> None:
+    draft = recovered(STATES[Found.STEP], takeover=False)
+    assert types(draft) == ["step_completed", "step_started"]
+    assert draft.checkpoint.execution is not None
+    assert draft.checkpoint.execution.takeovers == 0
 
 
 def test_results_that_were_stored_are_kept() -> None:

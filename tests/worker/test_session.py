@@ -872,6 +872,48 @@ async def test_a_tool_sees_its_session_and_its_attempt() -> None:
         assert (ctx.fence, ctx.attempt, ctx.idempotency_key) == (1, 1, "s/t_1/c1")
 
 
+async def test_an_attempt_counts_the_runs_of_its_call_and_not_the_takeovers_of_its_turn() -> None:
+    attempts: list[int] = []
+    may_end = asyncio.Event()
+
+    @tool(effect="pure")
+    async def look(ctx: ToolContext[Any]) -> str:
+        """Look."""
+        attempts.append(ctx.attempt)
+        await may_end.wait()
+        return "ok"
+
+    async with bench() as on:
+        await on.submit("go")
+        gate = Gate()
+        run, held = await on.begin(app_of(gate))
+        await gate.waiting.wait()
+        await on.die(run, held)
+        app = app_of(ScriptedModel(call("look"), say("done")), look)
+        run, held = await on.begin(app, "w:00000002")
+        await until(lambda: attempts == [1], "its first run is its first attempt")
+        await on.die(run, held)
+        may_end.set()
+        await on.run(app, "w:00000003")
+        assert attempts == [1, 2]
+        assert [record.takeovers for record in await on.turns()] == [2]
+
+
+async def test_a_turn_that_was_handed_off_has_not_been_taken_over() -> None:
+    async with bench() as on:
+        await on.submit("go")
+        gate = Gate()
+        app = app_of(gate)
+        run, held = await on.begin(app)
+        await gate.waiting.wait()
+        held.drain_now()
+        assert (await run).how == "handed_off"
+        gate.go.set()
+        await on.run(app, "w:00000002")
+        assert gate.asked == 2
+        assert [record.takeovers for record in await on.turns()] == [0]
+
+
 async def test_a_session_in_a_row_of_turns_gives_way_when_others_wait() -> None:
     async with bench() as on:
         for k in range(20):

@@ -63,7 +63,7 @@ class AgentCalls:
             call_id=call.call_id,
             fence=self._held.lease.fence,
             epoch=self._loaded.epoch,
-            attempt=execution.takeovers + 1,
+            attempt=max(1, call.attempts),
             resources=self._resources,
             context=self._loaded.context,
             stop=signal,

@@ -16,7 +16,7 @@ from changeover_shared._errors import FormatTooNew
 from changeover_shared._items import Item
 from changeover_shared._results import TranscriptItem
 from changeover_shared._store.records import Committed, Grant, Head, InboxEntry, Waiting, Work
-from changeover_shared._words import CommitKind
+from changeover_shared._words import CommitKind, WorkerChange
 from changeover_worker._session.draft import Draft
 
 
@@ -59,6 +59,7 @@ class Loaded:
         "rev",
         "route",
         "session_id",
+        "taken_over",
         "tenant",
         "turns",
     )
@@ -74,6 +75,8 @@ class Loaded:
         self.context: Mapping[str, str] = {}
         self.fresh = True
         """Whether everything that waits is known."""
+        self.taken_over = False
+        """Whether the holder before ended without handing it off, and no commit counts it yet."""
         self._waiting = Work((), ())
         self._bodies: dict[int, InboxEntry] = {}
         self._known_n = 0
@@ -83,6 +86,8 @@ class Loaded:
         body = grant.checkpoint
         if body is None and grant.head.rev:
             body = await self._store.read_checkpoint(self.session_id)
+        why = grant.head.raw.get("lapsed_why", "")
+        self.taken_over = bool(grant.lapsed) and why != WorkerChange.HANDED_OFF
         await self._set(grant.head, grant.work, grant.inbox, body)
 
     async def read_again(self) -> None:
@@ -126,6 +131,7 @@ class Loaded:
         self.items += draft.items
         self.rev = committed.rev
         self.turns += draft.kind is CommitKind.START
+        self.taken_over = False
         for n in draft.take:
             self._bodies.pop(n, None)
         self._waiting = Work(

@@ -85,15 +85,23 @@ def found(execution: Execution | None) -> Found:
 
 
 def recover(
-    checkpoint: Checkpoint, *, on_takeover: OnTakeover, onward: Onward, now_ms: int
+    checkpoint: Checkpoint,
+    *,
+    on_takeover: OnTakeover,
+    onward: Onward,
+    now_ms: int,
+    takeover: bool,
 ) -> Draft | None:
-    """Decide the commit that takes an open turn over; None when there is none."""
+    """Decide the commit that goes on with an open turn; None when there is none.
+
+    `takeover`: the holder before did not hand it off, and this is counted.
+    """
     if checkpoint.execution is None:
         return None
     execution = checkpoint.execution
-    checkpoint = checkpoint.model_copy(
-        update={"execution": execution.model_copy(update={"takeovers": execution.takeovers + 1})}
-    )
+    if takeover:
+        counted = execution.model_copy(update={"takeovers": execution.takeovers + 1})
+        checkpoint = checkpoint.model_copy(update={"execution": counted})
     match DECISIONS[found(execution), on_takeover]:
         case Action.ABORT:
             return abort(checkpoint, RESTART, now_ms=now_ms, unknown=UNKNOWN_AFTER_RESTART)
@@ -103,9 +111,12 @@ def recover(
             return _resume(checkpoint, onward, now_ms)
 
 
-def may_run_again(call: PendingCall) -> bool:
-    """Whether a call that may have run may be run again."""
-    return call.effect is not Effect.ONCE
+def unknown_calls(execution: Execution | None, on_takeover: OnTakeover) -> tuple[PendingCall, ...]:
+    """The calls that may have run and are not run again by the holder that finds them."""
+    calls = open_calls(execution) if execution is not None else ()
+    if on_takeover == "abort":
+        return calls
+    return tuple(call for call in calls if call.effect is Effect.ONCE)
 
 
 def _resume(checkpoint: Checkpoint, onward: Onward, now_ms: int) -> Draft:
@@ -114,10 +125,10 @@ def _resume(checkpoint: Checkpoint, onward: Onward, now_ms: int) -> Draft:
     execution, step_events = close_step(open_execution(checkpoint), StepEnding.INTERRUPTED)
     lost = tuple(
         error_result(call, UNKNOWN_AFTER_RESTART, unknown=True)
-        for call in open_calls(execution)
-        if not may_run_again(call)
+        for call in unknown_calls(execution, "resume")
     )
     execution, call_events = store_results(execution, lost)
+    execution = _with_another_attempt(execution)
     return advance(
         checkpoint,
         execution,
@@ -126,6 +137,16 @@ def _resume(checkpoint: Checkpoint, onward: Onward, now_ms: int) -> Draft:
         kind=CommitKind.RECOVER,
         now_ms=now_ms,
     )
+
+
+def _with_another_attempt(execution: Execution) -> Execution:
+    calls = tuple(
+        call.model_copy(update={"attempts": max(1, call.attempts) + 1})
+        if call.result is None
+        else call
+        for call in execution.calls
+    )
+    return execution.model_copy(update={"calls": calls})
 
 
 def _finish(checkpoint: Checkpoint, now_ms: int) -> Draft:

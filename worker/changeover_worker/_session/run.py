@@ -146,6 +146,7 @@ class SessionRun:
             on_takeover=self._agent.on_takeover,
             onward=self._onward(execution.turn_id, execution.next_step, str(checkpoint.model)),
             now_ms=self._now_ms(),
+            takeover=self._loaded.taken_over,
         )
         if draft is not None:
             await self._write(draft.after(changed))

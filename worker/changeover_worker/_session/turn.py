@@ -145,6 +145,7 @@ def _pending(
             name=call.name,
             arguments=call.arguments,
             effect=effect_of(call.name),
+            attempts=1,
         )
         for call in message.tool_calls
     )
