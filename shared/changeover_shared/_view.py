@@ -5,7 +5,9 @@
 * an event whose `seq` is not above the view's is a repeat and changes nothing;
 * streamed text counts only until its step ends: a completed step's text is what
   `assistant_message` committed, any other ending leaves nothing of it;
-* a gap takes away what the missing events may have changed.
+* a gap takes away what the missing events may have changed;
+* a gap that is `rewound` goes back to the number before it: what was said from there on is not
+  part of the session's history any more, and the same numbers come again.
 
 `tests/vectors/view.json` holds journals with the views that they must fold to.
 """
@@ -94,7 +96,8 @@ class View(Wire):
 
     def apply(self, event: Event) -> View:
         """Answer with the view after `event`; the same view if the event is a repeat."""
-        if event.seq <= self.seq:
+        rewound = isinstance(event, Gap) and event.reason == "rewound"
+        if event.seq <= self.seq and not rewound:
             return self
         changes = _changes(self, event)
         view = self.model_copy(update={**changes, "seq": event.seq})
@@ -123,7 +126,9 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
         case ModelChanged():
             return {"model": event.model}
         case Gap():
-            return {"complete": False, "turn": None, "step": None, "text": "", "tools": ()}
+            kept = tuple(m for m in view.messages if m.seq <= event.seq or m.seq > event.last)
+            gone = {"turn": None, "step": None, "text": "", "tools": ()}
+            return {"complete": False, "messages": kept, **gone}
         case _:
             return {}
 

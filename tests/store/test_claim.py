@@ -105,7 +105,20 @@ async def test_a_late_claim_grants_nothing(drive: Driver) -> None:
         max_step_ms=1, solo=False, max_attempts=5, not_after_ms=await drive.now() - 1,
     )  # fmt: skip
     async with drive.unchanged():
-        assert await drive.call(request) == ["LATE"]
+        assert await drive.call(request) == ["OK", [["LATE"]]]
+
+
+async def test_a_late_repeat_still_finds_its_own_grant(drive: Driver) -> None:
+    """Else a reply that was lost for longer than not-after would leave an orphan."""
+    await drive.submit("m1")
+    ((word, fence, *_),) = await drive.claim(nonce="n1")
+    late = requests.claim(
+        drive.partition, ROUTE, [SESSION], incarnation="w1:aa", nonce="n1", ttl_ms=TTL_MS,
+        max_step_ms=1, solo=False, max_attempts=5, not_after_ms=await drive.now() - 1,
+    )  # fmt: skip
+    _, ((again, same, *_),) = await drive.call(late)
+    assert (word, again, same) == ("GRANTED", "GRANTED", fence)
+    assert (await drive.head())["attempts"] == "1"
 
 
 async def test_an_unknown_session_is_not_granted_and_its_entry_leaves_the_index(

@@ -233,6 +233,14 @@ async def test_a_control_of_another_turn_is_refused(drive: Driver) -> None:
     assert "ctl_turn" not in await drive.head()
 
 
+async def test_a_refusal_that_is_repeated_warns_once(drive: Driver) -> None:
+    """Hole 3: asked again because the reply was lost, it is one request and one warning."""
+    await drive.run("m1")
+    async with drive.only_a_warning("stale_turn"):
+        for _ in range(3):
+            assert await drive.interrupt(turn="t_9") == ["STALE_TURN", "t_1"]
+
+
 async def test_an_interrupt_is_recorded_outside_the_inbox_and_alerts_the_holder(
     drive: Driver,
 ) -> None:

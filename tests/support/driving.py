@@ -169,7 +169,7 @@ class Driver:
         assert events[-1]["type"] == "warning"
         assert events[-1]["body"] == f'{{"code":"{code}"}}'
         after = await self.stores.dump()
-        counted = {b"seq", b"at_ms", b"epoch", b"epoch_seq"}
+        counted = {b"seq", b"at_ms", b"epoch", b"epoch_seq", b"refused"}
         for dump in (before, after):
             del dump[self.key("journal")]
             dump[self.key("head")] = [

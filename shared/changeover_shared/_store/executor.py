@@ -19,6 +19,7 @@ from changeover_shared._errors import StoreUnavailable
 from changeover_shared._server.connect import Reached, async_client, reach
 from changeover_shared._server.foreign_errors import foreign_errors, translated
 from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.closing import refuse_if
 from changeover_shared._store.replication import NO_REPLICATION, knows_no_info, replication_id_in
 from changeover_shared._store.scripts import Script, Value
 
@@ -57,6 +58,7 @@ class Executor:
         self._queue: deque[Group] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._scheduled = False
+        self._closed = False
 
     @classmethod
     async def connect(cls, url: str, *, name: str = "", timeout_s: float = 5.0) -> Executor:
@@ -88,6 +90,7 @@ class Executor:
 
     async def blocking(self, *args: Value, block_s: float) -> Any:
         """Run one blocking read on a connection of its own."""
+        refuse_if(self._closed)
         with foreign_errors():
             try:
                 async with asyncio.timeout(block_s + BLOCKING_SLACK_S):
@@ -127,7 +130,8 @@ class Executor:
         return replication_id_in(info)
 
     async def aclose(self) -> None:
-        """Wait for what is on the wire, then close every connection."""
+        """Wait for what is on the wire, then close every connection; nothing is sent afterwards."""
+        self._closed = True
         while self._queue or self._in_flight:
             await asyncio.gather(*self._in_flight, return_exceptions=True)
             await asyncio.sleep(0)
@@ -181,6 +185,7 @@ class Executor:
 
     def _issue_all(self, commands: Sequence[Command]) -> list[asyncio.Future[Any]]:
         """Queue commands that leave together, in this order, on one connection."""
+        refuse_if(self._closed)
         loop = asyncio.get_running_loop()
         group: Group = [(command, loop.create_future()) for command in commands]
         self._queue.append(group)
@@ -193,7 +198,10 @@ class Executor:
         self._scheduled = False
         batch: Group = []
         while self._queue and len(batch) < MAX_BATCH:
-            batch += self._queue.popleft()
+            group = self._queue.popleft()
+            # What nobody waits for any more is not sent: it would only be late.
+            if not all(future.cancelled() for _, future in group):
+                batch += group
         if batch:
             task = asyncio.get_running_loop().create_task(self._send(batch))
             self._in_flight.add(task)

@@ -117,7 +117,7 @@ class LeaseStore:
             (session_id, route.decode() if route else "")
             for session_id, route in zip(ids, found, strict=True)
         ]
-        request = requests.reap(at, routed, max_ttl_ms=self._max_ttl_ms())
+        request = requests.reap(at, routed, max_ttl_ms=self.max_ttl_ms)
         _, words = await self._until_answered(lambda: self._fleet.call(request))
         return tuple(
             sorted(
@@ -162,8 +162,6 @@ class LeaseStore:
         )
         give_up_at = time.monotonic() + (not_after_ms - self.clock.now_ms() + ttl_ms) / 1000
         reply = await self._until_answered(lambda: self._fleet.call(request), give_up_at)
-        if reply[0] == "LATE":
-            return tuple(ClaimRefused(session_id, "NONE") for session_id in ids)
         return tuple(
             decode.claimed(answer, session_id, incarnation, nonce)
             for session_id, answer in zip(ids, reply[1], strict=True)
@@ -173,8 +171,8 @@ class LeaseStore:
         self, partition: int, leases: Sequence[Lease], *, ttl_ms: int
     ) -> tuple[Renewed, ...]:
         """Extend leases of one partition, in one attempt. Raises `StoreUnavailable`."""
-        reply = await self._fleet.call(
-            requests.renew(self.keys.all[partition], leases, ttl_ms=ttl_ms)
+        reply = await self._once(
+            self._fleet.call(requests.renew(self.keys.all[partition], leases, ttl_ms=ttl_ms))
         )
         return decode.renewed(reply[1], leases)
 
@@ -235,6 +233,22 @@ class LeaseStore:
             count += await self._evict_from(at, held)
         return count
 
+    async def place_overdue(self, partition: int, peeked: Peeked) -> None:
+        """Place the expired and due sessions that a look has shown, and ring their routes."""
+        for route in await self.reap(partition, (*peeked.expired, *peeked.due)):
+            await self.ring(route, [partition])
+
+    async def bury(self, incarnation: str) -> int:
+        """End every lease of a dead incarnation and offer its sessions at once; how many.
+
+        Safe to repeat, and harmless if the incarnation lives: its next write is refused.
+        """
+        count = await self.evict(incarnation)
+        if count:
+            await asyncio.gather(*(self._place_all(at.partition) for at in self.keys.all))
+        await self._until_answered(lambda: self.unregister(incarnation))
+        return count
+
     async def read_head(self, session_id: str) -> Head | None:
         """A session's head; None when there is none."""
         return decode.head(await self._read("HGETALL", self._key(session_id, "head")))
@@ -283,20 +297,22 @@ class LeaseStore:
         """
         # The first key that has something wins, so the order changes from call to call.
         bells = {self.keys.bell(route): route for route in random.sample(routes, len(routes))}
-        found = await self._fleet.executor.blocking(
-            "BZPOPMIN", *bells, f"{timeout_s:.3f}", block_s=timeout_s
+        found = await self._once(
+            self._fleet.executor.blocking("BZPOPMIN", *bells, f"{timeout_s:.3f}", block_s=timeout_s)
         )
         return (bells[found[0].decode()], int(found[1])) if found else None
 
     async def register(self, incarnation: str, info: WorkerInfo) -> None:
         """Say what this incarnation is, for people. Raises `StoreUnavailable`."""
-        await self._fleet.executor.command(
-            "HSET", self.keys.workers, incarnation, info.model_dump_json()
+        await self._once(
+            self._fleet.executor.command(
+                "HSET", self.keys.workers, incarnation, info.model_dump_json()
+            )
         )
 
     async def unregister(self, incarnation: str) -> None:
         """Take the entry of an incarnation away. Raises `StoreUnavailable`."""
-        await self._fleet.executor.command("HDEL", self.keys.workers, incarnation)
+        await self._once(self._fleet.executor.command("HDEL", self.keys.workers, incarnation))
 
     async def registry(self) -> tuple[WorkerInfo, ...]:
         """What every registered incarnation last said of itself."""
@@ -306,8 +322,10 @@ class LeaseStore:
     async def lead_sweep(self, incarnation: str, *, ttl_ms: int) -> bool:
         """Lead the sweep for `ttl_ms` more, if nobody else does. Raises `StoreUnavailable`."""
         key = self.keys.sweep
-        taken, leader = await self._fleet.executor.commands(
-            [("SET", key, incarnation, "NX", "PX", ttl_ms), ("GET", key)]
+        taken, leader = await self._once(
+            self._fleet.executor.commands(
+                [("SET", key, incarnation, "NX", "PX", ttl_ms), ("GET", key)]
+            )
         )
         if not taken and leader == incarnation.encode():
             await self._fleet.executor.command("PEXPIRE", key, ttl_ms)
@@ -338,8 +356,14 @@ class LeaseStore:
     async def _ring_for(self, lease: Lease) -> None:
         await self.ring(lease.route, [self.keys.of(lease.session_id).partition])
 
-    def _max_ttl_ms(self) -> int:
-        return 10 * int(self.settings.lease.total_seconds() * 1000)
+    @property
+    def max_ttl_ms(self) -> int:
+        """How far ahead a lease may end; further, and the server's clock has stepped back."""
+        return 10 * round(self.settings.lease.total_seconds() * 1000)
+
+    async def _place_all(self, partition: int) -> None:
+        peeked = await self.peek(partition, [], window=0, max_ttl_ms=self.max_ttl_ms)
+        await self.place_overdue(partition, peeked)
 
     async def _read(self, *args: str | int) -> Any:
         return await self._until_answered(lambda: self._fleet.executor.command(*args))
@@ -360,15 +384,24 @@ class LeaseStore:
         while True:
             try:
                 answer = await ask()
-            except StoreUnavailable as error:
-                self._note_lost(error.reason)
+            except (StoreUnavailable, ServerUnfit) as error:
+                # Once a worker runs, a server that refuses it is an outage like any other: the
+                # password that was rotated or the right that was taken may come back.
+                self._note_lost(str(error))
                 if give_up_at is not None and time.monotonic() >= give_up_at:
-                    raise
+                    raise _as_outage(error) from error
             else:
                 self._note_back()
                 return answer
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE_S, pause * 2)
+
+    async def _once(self, answer: Awaitable[T]) -> T:
+        """Await one attempt; whatever the server refuses is an outage here."""
+        try:
+            return await answer
+        except ServerUnfit as error:
+            raise _as_outage(error) from error
 
     def _note_lost(self, reason: str) -> None:
         if not self._lost_at:
@@ -379,3 +412,9 @@ class LeaseStore:
         if self._lost_at:
             away, self._lost_at = time.monotonic() - self._lost_at, 0.0
             self.on_back(away)
+
+
+def _as_outage(error: StoreUnavailable | ServerUnfit) -> StoreUnavailable:
+    if isinstance(error, StoreUnavailable):
+        return error
+    return StoreUnavailable(reason=str(error))

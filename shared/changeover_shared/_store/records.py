@@ -154,7 +154,7 @@ class ClaimRefused:
     """A claim that was not granted; nothing is held."""
 
     session_id: str
-    word: Literal["BUSY", "USED", "NONE", "QUARANTINED", "SUSPECT"]
+    word: Literal["BUSY", "USED", "LATE", "NONE", "QUARANTINED", "SUSPECT"]
     remaining_ms: int = 0
 
 

@@ -13,6 +13,7 @@ from changeover_shared._errors import ChangeoverError, StoreUnavailable
 from changeover_shared._server.connect import Reached, reach, sync_client
 from changeover_shared._server.foreign_errors import foreign_errors, translated
 from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.closing import refuse_if
 from changeover_shared._store.replication import NO_REPLICATION, knows_no_info, replication_id_in
 from changeover_shared._store.scripts import Script, Value
 
@@ -30,6 +31,7 @@ class SyncExecutor:
         self.clock = ServerClock()
         self.plain_scripts = False
         self.losses = 0
+        self._closed = False
         self._client = client
         self._blocking = blocking
         self._reached = reached
@@ -92,7 +94,8 @@ class SyncExecutor:
         return replication_id_in(info)
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; nothing is sent afterwards."""
+        self._closed = True
         self._client.close()
         self._blocking.close()
         if self._reached is not None:
@@ -100,6 +103,7 @@ class SyncExecutor:
 
     @contextmanager
     def _noting_losses(self) -> Iterator[None]:
+        refuse_if(self._closed)
         try:
             with foreign_errors():
                 yield

@@ -31,14 +31,17 @@
 --          max_attempts int
 -- LIST     sessions     id
 -- REPLIES  OK           {word ...} per session: GRANTED {fence remaining_ms lapsed head work
---                       checkpoint inbox}, BUSY {remaining_ms}, USED, NONE, QUARANTINED, SUSPECT
+--                       checkpoint inbox}, BUSY {remaining_ms}, or one of USED, LATE,
+--                       or NONE, QUARANTINED, SUSPECT
 -- USES     clock fleet session journal place lease
 
 local REPLY_BYTES = 65536
 local REPLY_INPUTS = 16
 
-local refused, epoch = fleet_guard(meta, partitions, layout, replid, not_after)
+-- A late copy still finds its own grants; only new ones are refused, session by session.
+local refused, epoch = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
+local late = tonumber(not_after) < now
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, timers = timers,
   vt = vt, ready = ready, solo = solo}
@@ -54,6 +57,7 @@ local function judge(s)
     return mine and 'AGAIN' or 'BUSY'
   end
   if get(s, 'used_nonce') == nonce then return 'USED' end
+  if late then return 'LATE' end
   if where(s) ~= 'ready' then return 'NONE' end
   if num(s, 'attempts') >= tonumber(max_attempts) then return 'QUARANTINED' end
   if num(s, 'attempts') >= SUSPECT and is_solo ~= '1' then return 'SUSPECT' end

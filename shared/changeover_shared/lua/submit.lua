@@ -99,8 +99,11 @@ local gone = not s.exists or status == 'deleted'
 local turn = get(s, 'turn')
 
 local function refuse(...)
-  if s.exists and not gone then
-    local word = ...
+  local word = ...
+  -- One warning for one request, however often it is repeated.
+  local this = table.concat({id, word, turn}, '|')
+  if s.exists and not gone and get(s, 'refused') ~= this then
+    set(s, 'refused', this)
     event(s, epoch, 'warning', id, turn, '', '{"code":"' .. string.lower(word) .. '"}')
     save(s)
   end
