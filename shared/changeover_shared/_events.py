@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict
 
 from changeover_shared._items import Attachment, Json, Phase, Usage, Wire
 from changeover_shared._words import Effect, Ending, StepEnding, WorkerChange
@@ -70,6 +70,8 @@ class Failure(Wire):
     """A short stable word: `provider_auth`, `provider_rate_limit`, `tool_timeout` ..."""
     message: str
     retryable: bool = False
+    retry_after_ms: int | None = None
+    """How long the provider asked to be left alone, if it did."""
 
 
 class SessionConfigured(_Known):
@@ -244,18 +246,20 @@ class Warned(_Known):
 
 
 class Gap(_Known):
-    """Never stored: events from `first` to `last` are not in the journal any more."""
+    """Never stored: events from `first` to `last` are not in the journal any more. The journal
+    goes on after `seq`."""
 
     wire_type = "gap"
     first: int
     last: int
     reason: str = "trimmed"
+    """`trimmed`: retention took them. `rewound`: a failover of the server lost them, and the
+    numbers from `first` on come again with other events."""
 
 
 _KNOWN: Final[Mapping[str, type[Event]]] = {
     kind.wire_type: kind for kind in _Known.__subclasses__()
 }
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(dict[str, Any])
 
 
 def decode_event(entry: bytes, fields: Mapping[bytes, bytes]) -> Event:
@@ -273,12 +277,6 @@ def decode_event(entry: bytes, fields: Mapping[bytes, bytes]) -> Event:
         step_id=fields[b"step"].decode() or None,
     )
     return _KNOWN.get(kind, Event).model_validate(values)
-
-
-def parse_event(text: str | bytes) -> Event:
-    """Read a flat JSON event, as `--json` prints it."""
-    values = _ANY.validate_json(text)
-    return _KNOWN.get(values.get("type", ""), Event).model_validate(values)
 
 
 def ending_of(event: Event, submission_id: str) -> Ending | None:

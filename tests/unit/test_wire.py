@@ -45,7 +45,6 @@ from changeover_shared._events import (
     WorkerChanged,
     decode_event,
     ending_of,
-    parse_event,
 )
 from changeover_shared._items import (
     AssistantMessage,
@@ -273,7 +272,7 @@ def test_a_flat_event_is_one_json_object() -> None:
         '"turn_id":"t_1","text":"hi","attachments":[],"author":"user"}'
     )
     assert event.to_json() == text
-    assert parse_event(text) == event
+    assert event_of(json.loads(text)) == event
 
 
 def test_an_unknown_type_is_read_as_a_plain_event_with_all_it_carries() -> None:
@@ -281,7 +280,7 @@ def test_an_unknown_type_is_read_as_a_plain_event_with_all_it_carries() -> None:
     assert type(event) is Event
     assert (event.type, event.seq) == ("approval_requested", 3)
     assert event.model_extra == {"request_id": "r"}
-    assert parse_event(event.to_json()) == event
+    assert event_of(json.loads(event.to_json())) == event
     assert event.body() == '{"request_id":"r"}'
 
 
@@ -451,7 +450,8 @@ RESULTS: list[tuple[Any, str, str]] = [
             error=Failure(kind="k", message="m"),
         ),
         ('{"session_id":"s","submission_id":"m","ending":"failed","turn_id":null,"text":"",'
-        '"output":null,"stop":null,"error":{"kind":"k","message":"m","retryable":false},'
+        '"output":null,"stop":null,"error":{"kind":"k","message":"m","retryable":false,'
+        '"retry_after_ms":null},'
         f'"usage":{NO_USAGE},"steps":0,"tool_calls":0,"takeovers":0,"started_at_ms":0,'
         '"finished_at_ms":0}'),
         ('{"session_id":"s","submission_id":"m","ending":"failed","error":{"kind":"k",'

@@ -93,7 +93,10 @@ async def test_a_rate_limit_tells_how_long_to_wait(
     api: str, headers: dict[str, str], wait: timedelta | None
 ) -> None:
     async with asked_of(api, error(429, "Slow down.", headers=headers)) as (model, _):
-        assert (await fails(model)).retry_after == wait
+        failed = await fails(model)
+
+    assert failed.retry_after == wait
+    assert ("; the provider asks to wait" in failed.message) is (wait is not None)
 
 
 @pytest.mark.parametrize(

@@ -963,6 +963,16 @@ async def test_a_step_that_no_commit_can_hold_fails_its_turn_and_the_session_goe
         assert [await on.ending(id) for id in ("m1", "m2")] == [Ending.FAILED, Ending.COMPLETED]
 
 
+async def test_how_long_a_provider_asks_to_wait_is_data_of_the_failure() -> None:
+    async with bench() as on:
+        await on.submit("go")
+        await on.run(app_of(ScriptedModel(fail("provider_rate_limit", retry_after="1.5s"))))
+        (failed,) = [event for event in await on.events() if isinstance(event, TurnFailed)]
+        (record,) = await on.turns()
+        for error in (failed.error, record.error):
+            assert error is not None and error.retry_after_ms == 1500
+
+
 async def test_each_ended_turn_is_one_log_event() -> None:
     async with bench() as on:
         await on.submit("go")

@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from changeover_shared._units import show_duration
 from changeover_worker._models.model import ModelError
 
 _REMEDY: Final = {
@@ -62,9 +63,12 @@ def failure(
 ) -> ModelError:
     """Say what happened in the words of this package."""
     again = kind not in _FINAL if retryable is None else retryable
+    wish = (
+        "" if retry_after is None else f"; the provider asks to wait {show_duration(retry_after)}"
+    )
     return ModelError(
         kind=kind,
-        message=f"{name} {what}; {_REMEDY[kind]}",
+        message=f"{name} {what}; {_REMEDY[kind]}{wish}",
         retryable=again,
         retry_after=retry_after,
     )

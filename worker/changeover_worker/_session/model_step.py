@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from changeover_shared._errors import ChangeoverError
 from changeover_shared._events import Failure
@@ -99,10 +100,19 @@ async def _respond(
 def failure_of(error: BaseException, kind: str) -> Failure:
     """An exception as data: its own kind if it is one of ours, else `kind`."""
     if isinstance(error, ModelError):
-        return Failure(kind=error.kind, message=error.message, retryable=error.retryable)
+        return Failure(
+            kind=error.kind,
+            message=error.message,
+            retryable=error.retryable,
+            retry_after_ms=_milliseconds(error.retry_after),
+        )
     if isinstance(error, ChangeoverError):
         return Failure(kind=error.code, message=str(error))
     return Failure(kind=kind, message=f"{type(error).__name__}: {error}")
+
+
+def _milliseconds(span: timedelta | None) -> int | None:
+    return None if span is None else round(span / timedelta(milliseconds=1))
 
 
 def _timed_out(timeout_s: float) -> Failure:
