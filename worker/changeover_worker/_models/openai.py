@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from changeover_shared._errors import KeyMissing
-from changeover_shared._units import Duration, duration
+from changeover_shared._units import Duration
 from changeover_worker._models import openai_chat, openai_responses
-from changeover_worker._models.failures import failure
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
-from changeover_worker._models.provider import (
-    PLACEHOLDER,
-    checked_address,
-    checked_name,
-    connection,
-    load_sdk,
-)
+from changeover_worker._models.provider import Account, load_sdk
 from changeover_worker._models.stream import Ear
 
 
@@ -41,65 +32,44 @@ class OpenAIModel:
         timeout: Duration = "5m",
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._sdk = load_sdk("openai", what="OpenAIModel")
-        self._model = checked_name(model)
-        self._address = checked_address(base_url)
-        self._silence = duration(timeout, field="timeout")
+        self._account = Account(
+            "openai",
+            model,
+            sdk=load_sdk("openai", what="OpenAIModel"),
+            client="AsyncOpenAI",
+            base_url=base_url,
+            api_key=api_key,
+            timeout=timeout,
+        )
         self._options = dict(options or {})
-        self._given_key = api_key
-        self._dialect = openai_chat if self._speaks(api) == "chat" else openai_responses
-        self._provider = f"openai@{self._address}" if self._address else "openai"
-        self._client: Any = None
-
-    def _speaks(self, api: str | None) -> str:
-        return api or ("chat" if self._address else "responses")
+        chat = (api or ("chat" if self._account.address else "responses")) == "chat"
+        self._dialect = openai_chat if chat else openai_responses
 
     @property
     def name(self) -> str:
         """`openai:NAME`, or `openai@URL:NAME` for a compatible server."""
-        return f"{self._provider}:{self._model}"
+        return self._account.name
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
 
     def check(self) -> None:
         """Raise `KeyMissing` if there is no API key."""
-        if not self._key():
-            raise KeyMissing(what=self.name, variable="OPENAI_API_KEY")
+        self._account.check()
 
     async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
         """Ask once, without retries; see `Model.respond`."""
-        key = self._key()
-        if not key:
-            raise failure(
-                self.name, "provider_auth", "has no API key: set OPENAI_API_KEY or pass api_key="
-            )
-        assembly = self._dialect.Assembly(self.name, self._provider, request)
+        account, key = self._account, self._account.key()
+        assembly = self._dialect.Assembly(self.name, account.provider, request)
 
         async def ask() -> Any:
-            body = self._dialect.body(request, self._provider)
+            body = self._dialect.body(request, account.provider)
             extra = self._options or None
-            create = self._dialect.create(self._connected(key))
-            return await create(model=self._model, stream=True, extra_body=extra, **body)
+            create = self._dialect.create(account.client(key))
+            return await create(model=account.model, stream=True, extra_body=extra, **body)
 
-        return await Ear(self.name, self._sdk, key).listen(ask, assembly, emit)
+        return await Ear(self.name, account.sdk, key).listen(ask, assembly, emit)
 
     async def aclose(self) -> None:
         """Close the connections; the next request opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
-    def _key(self) -> str:
-        key = self._given_key or os.environ.get("OPENAI_API_KEY", "")
-        elsewhere = self._address or os.environ.get("OPENAI_BASE_URL")
-        return key.strip() or (PLACEHOLDER if elsewhere else "")
-
-    def _connected(self, key: str) -> Any:
-        if self._client is None:
-            self._client = self._sdk.AsyncOpenAI(
-                api_key=key,
-                base_url=self._address,
-                **connection(self._sdk, self._silence),
-            )
-        return self._client
+        await self._account.aclose()
