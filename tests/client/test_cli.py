@@ -312,6 +312,8 @@ class TestManyMessages:
     def test_a_full_inbox_refuses_the_rest_and_says_so(
         self, run: Run, session: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        # The limit is the fleet's, so this is a fleet of its own.
+        monkeypatch.setenv("CHANGEOVER_PREFIX", "small")
         monkeypatch.setenv("CHANGEOVER_MAX_INBOX", "2")
         lines = [self.line(session, f"{n}", agent="nobody") for n in range(3)]
         told = run("submit", "--many", self.file(tmp_path, *lines), "--json")

@@ -75,7 +75,7 @@ def world(request: pytest.FixtureRequest, servers: dict[str, str]) -> Iterator[S
             fakeredis.FakeRedis(server=fake, protocol=2),
             fakeredis.FakeRedis(server=fake, protocol=2),
         )
-        client._store = SyncStore(SyncFleet.join(executor, settings), settings)
+        client._store = SyncStore(SyncFleet.join(executor, settings))
         url = None
     else:
         url = servers[request.param]

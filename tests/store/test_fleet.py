@@ -268,3 +268,21 @@ async def test_a_partition_of_another_universe_is_told_to_the_caller(drive: Driv
     await drive.redis("HSET", drive.shared("meta"), "P", 8)
     with pytest.raises(PartitionMismatch):
         await drive.submit("m2")
+
+
+async def test_the_limits_of_whoever_creates_a_fleet_hold_for_everybody(stores: Stores) -> None:
+    joined = await Fleet.join(
+        stores.executor, small_settings(max_inbox=3, dedup_window="1h", lease="60s")
+    )
+    assert joined.settings.max_inbox == small_settings().max_inbox
+    assert joined.settings.dedup_window == small_settings().dedup_window
+    assert joined.settings.lease.total_seconds() == 60
+    assert {one.name: (one.mine, one.fleet) for one in joined.differences} == {
+        "max_inbox": ("3", "64"),
+        "dedup_window": ("3600000", "86400000"),
+    }
+
+
+async def test_limits_that_nobody_named_are_no_difference(stores: Stores) -> None:
+    joined = await Fleet.join(stores.executor, small_settings())
+    assert joined.differences == ()

@@ -69,7 +69,7 @@ async def stores_on(executor: Executor, settings: Settings) -> AsyncIterator[Sto
     """Both sides of the store over one executor, closed afterwards."""
     fleet = await Fleet.join(executor, settings)
     try:
-        yield Stores(Store(fleet, settings), LeaseStore(fleet, settings), executor)
+        yield Stores(Store(fleet), LeaseStore(fleet), executor)
     finally:
         await executor.aclose()
 

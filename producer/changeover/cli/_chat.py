@@ -140,3 +140,6 @@ async def _interrupting(client: Client, session: str) -> AsyncIterator[None]:
         raise KeyboardInterrupt from None
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)

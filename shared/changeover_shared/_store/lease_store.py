@@ -26,6 +26,7 @@ from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.limits import Difference
 from changeover_shared._store.records import (
     Appended,
     ClaimRefused,
@@ -53,8 +54,8 @@ EVICT_BATCH = 1000
 class LeaseStore:
     """What a worker may do. Safe to share within one event loop."""
 
-    def __init__(self, fleet: Fleet, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, fleet: Fleet) -> None:
+        self.settings = fleet.settings
         self._fleet = fleet
         self._lost_at = 0.0
         self.on_lost: Callable[[str], None] = lambda reason: None
@@ -67,7 +68,7 @@ class LeaseStore:
         """Connect and join the fleet. Raises `SetupError`, `Invalid`, `StoreUnavailable`."""
         executor = await Executor.connect(url, name=name, timeout_s=ATTEMPT_S)
         try:
-            return cls(await Fleet.join(executor, settings), settings)
+            return cls(await Fleet.join(executor, settings))
         except BaseException:
             await executor.aclose()
             raise
@@ -76,6 +77,11 @@ class LeaseStore:
     def keys(self) -> Keys:
         """The fleet's keys."""
         return self._fleet.keys
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Limits that this process was told and that its fleet does not have."""
+        return self._fleet.differences
 
     @property
     def clock(self) -> ServerClock:

@@ -46,8 +46,8 @@ Answer = Submitted | NoTurn | ChangeoverError
 class Store:
     """What a producer may do. Safe to share; every write may be repeated with the same id."""
 
-    def __init__(self, fleet: Fleet, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, fleet: Fleet) -> None:
+        self.settings = fleet.settings
         self._fleet = fleet
         self._routes: dict[str, str] = {}
         self._proved: set[int] = set()
@@ -58,7 +58,7 @@ class Store:
         """Connect and join the fleet. Raises `SetupError`, `Invalid`, `StoreUnavailable`."""
         executor = await Executor.connect(url, timeout_s=ATTEMPT_S)
         try:
-            return cls(await Fleet.join(executor, settings), settings)
+            return cls(await Fleet.join(executor, settings))
         except BaseException:
             await executor.aclose()
             raise

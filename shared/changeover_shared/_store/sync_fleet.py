@@ -16,6 +16,7 @@ from changeover_shared._errors import FormatTooNew, PartitionMismatch, StoreUnav
 from changeover_shared._settings import Settings
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.limits import Difference, limited, limits_of
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import Value, script
 from changeover_shared._store.sync_executor import SyncExecutor
@@ -28,9 +29,21 @@ REPEATS = 8
 class SyncFleet:
     """The seam between the stores and the executor."""
 
-    def __init__(self, executor: SyncExecutor, keys: Keys, replid: str) -> None:
+    def __init__(
+        self,
+        executor: SyncExecutor,
+        keys: Keys,
+        replid: str,
+        *,
+        settings: Settings,
+        differences: tuple[Difference, ...],
+    ) -> None:
         self.executor = executor
         self.keys = keys
+        self.settings = settings
+        """What this process was told, with the limits of the fleet."""
+        self.differences = differences
+        """Limits that this process was told and that do not hold."""
         self._replid = replid
         self._losses = executor.losses
 
@@ -48,7 +61,13 @@ class SyncFleet:
         """
         replid = executor.replication_id()
         keys = Keys(settings.prefix, settings.partitions)
-        mine = json.dumps({"partitions": settings.partitions, "layout": LAYOUT})
+        mine = json.dumps(
+            {
+                "partitions": settings.partitions,
+                "layout": LAYOUT,
+                "limits": limits_of(settings),
+            }
+        )
         _, stored, (seconds, micros) = executor.commands(
             [("SET", keys.config, mine, "NX"), ("GET", keys.config), ("TIME",)]
         )
@@ -61,7 +80,14 @@ class SyncFleet:
             raise PartitionMismatch(
                 prefix=settings.prefix, fleet=partitions, asked=settings.partitions
             )
-        return cls(executor, Keys(settings.prefix, partitions), replid)
+        shared, differences = limited(settings, fleet["limits"])
+        return cls(
+            executor,
+            Keys(settings.prefix, partitions),
+            replid,
+            settings=shared,
+            differences=differences,
+        )
 
     def call(self, request: Request) -> list[Any]:
         """Run a script; its word and values. Raises `StoreUnavailable`, `PartitionMismatch`."""

@@ -46,8 +46,8 @@ Answer = Submitted | NoTurn | ChangeoverError
 class SyncStore:
     """What a producer may do. Safe to share; every write may be repeated with the same id."""
 
-    def __init__(self, fleet: SyncFleet, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, fleet: SyncFleet) -> None:
+        self.settings = fleet.settings
         self._fleet = fleet
         self._routes: dict[str, str] = {}
         self._proved: set[int] = set()
@@ -58,7 +58,7 @@ class SyncStore:
         """Connect and join the fleet. Raises `SetupError`, `Invalid`, `StoreUnavailable`."""
         executor = SyncExecutor.connect(url, timeout_s=ATTEMPT_S)
         try:
-            return cls(SyncFleet.join(executor, settings), settings)
+            return cls(SyncFleet.join(executor, settings))
         except BaseException:
             executor.close()
             raise

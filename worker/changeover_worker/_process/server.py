@@ -13,6 +13,8 @@ from changeover_shared._store.lease_store import LeaseStore
 
 async def checked_server(store: LeaseStore, log: FilteringBoundLogger) -> str:
     """Say what the server is, and warn of what speaks against it; raises `ServerUnfit`."""
+    for one in store.differences:
+        log.warning("settings_differ", name=one.name, mine=one.mine, fleet=one.fleet)
     info, config = await store.server()
     if not info:
         return ""
