@@ -158,7 +158,8 @@ class Client:
     ) -> AsyncGenerator[Event]:
         """Follow a session's journal after an event's number, each event once and in order.
 
-        Reconnects by itself at the last number. What retention has taken is told as a `Gap`.
+        Reconnects by itself at the last number. What retention has taken, or a failover of the
+        server lost, is told as a `Gap`.
         With `until`, a submission's id, it ends with that submission, even one that ended long
         ago; else when a closed session has nothing more to tell. Raises `UnknownSession`,
         `UnknownSubmission`, and `StoreUnavailable` before the first event only.

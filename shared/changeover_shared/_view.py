@@ -96,8 +96,8 @@ class View(Wire):
 
     def apply(self, event: Event) -> View:
         """Answer with the view after `event`; the same view if the event is a repeat."""
-        rewound = isinstance(event, Gap) and event.reason == "rewound"
-        if event.seq <= self.seq and not rewound:
+        goes_back = isinstance(event, Gap) and event.reason == "rewound"
+        if event.seq <= self.seq and not goes_back:
             return self
         changes = _changes(self, event)
         view = self.model_copy(update={**changes, "seq": event.seq})
@@ -126,9 +126,7 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
         case ModelChanged():
             return {"model": event.model}
         case Gap():
-            kept = tuple(m for m in view.messages if m.seq <= event.seq or m.seq > event.last)
-            gone = {"turn": None, "step": None, "text": "", "tools": ()}
-            return {"complete": False, "messages": kept, **gone}
+            return _gap_changes(view, event)
         case _:
             return {}
 
@@ -144,6 +142,14 @@ def _status(view: View, event: Event) -> ViewStatus:
         return "running"
     waits = any(m.role == "user" and m.ending is None for m in view.messages)
     return "ready" if waits else "idle"
+
+
+def _gap_changes(view: View, gap: Gap) -> dict[str, Any]:
+    changes = {"complete": False, "turn": None, "step": None, "text": "", "tools": ()}
+    if gap.reason == "rewound":
+        kept = tuple(message for message in view.messages if message.seq < gap.first)
+        changes |= {"status": "idle", "messages": kept}
+    return changes
 
 
 def _submission_changes(

@@ -77,6 +77,7 @@ def test_what_happened_to_the_session_stands_between_rules() -> None:
         TurnAborted(submission_ids=("m",), reason="interrupted"),
         TurnFailed(submission_ids=("m",), error=Failure(kind="provider_auth", message="401")),
         Gap(first=1, last=40),
+        Gap(first=39, last=40, reason="rewound"),
     ]
     assert without_times(events) == [
         "── a@h took over (d@h lost its lease) ──",
@@ -84,6 +85,7 @@ def test_what_happened_to_the_session_stands_between_rules() -> None:
         "── interrupted ──",
         "── failed: provider_auth: 401 ──",
         "── events 1 to 40 are not kept any more ──",
+        "── events 39 to 40 are lost; their numbers come again ──",
     ]
 
 

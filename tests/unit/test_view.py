@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from changeover_shared._events import Delta, Event, Message, parse_event
+from changeover_shared._events import Delta, Event, Gap, Message
 from changeover_shared._view import View
+from tests.support.flat_events import event_of
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "vectors" / "view.json").read_text()
@@ -16,7 +17,7 @@ VECTORS: list[dict[str, Any]] = json.loads(
 
 
 def events_of(vector: dict[str, Any]) -> list[Event]:
-    return [parse_event(json.dumps(event)) for event in vector["events"]]
+    return [event_of(event) for event in vector["events"]]
 
 
 def shown(view: View) -> dict[str, Any]:
@@ -49,6 +50,14 @@ def test_a_view_is_frozen_and_a_repeat_answers_with_the_view_itself() -> None:
     assert view.apply(Message(seq=1, text="hi", submission_id="s-1")) is view
     with pytest.raises(ValidationError):
         view.seq = 2  # type: ignore[misc]
+
+
+def test_what_a_rewound_journal_lost_leaves_the_view_and_the_numbers_count_again() -> None:
+    said = [Message(seq=seq, text=f"{seq}", submission_id=f"s-{seq}") for seq in (94, 96, 97)]
+    view = View().apply_all([*said, Gap(seq=95, first=96, last=97, reason="rewound")])
+    assert ([m.text for m in view.messages], view.seq, view.complete) == (["94"], 95, False)
+    view = view.apply(Message(seq=96, text="instead", submission_id="s-96"))
+    assert [m.text for m in view.messages] == ["94", "instead"]
 
 
 def test_text_of_a_step_never_runs_on_into_another_step() -> None:

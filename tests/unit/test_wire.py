@@ -80,6 +80,7 @@ from changeover_shared._results import (
     WorkerInfo,
 )
 from changeover_shared._words import Effect, Ending, StepEnding, WorkerChange
+from tests.support.flat_events import event_of
 
 USAGE = Usage(input_tokens=1, output_tokens=2, cached_input_tokens=3, reasoning_tokens=4)
 USAGE_JSON = '{"input_tokens":1,"output_tokens":2,"cached_input_tokens":3,"reasoning_tokens":4}'

@@ -95,6 +95,8 @@ class Lines:
                 return f"closed{f': {event.reason}' if event.reason else ''}"
             case Warned():
                 return f"warning {event.code}{f': {event.text}' if event.text else ''}"
+            case Gap(reason="rewound"):
+                return f"events {event.first} to {event.last} are lost; their numbers come again"
             case Gap():
                 return f"events {event.first} to {event.last} are not kept any more"
             case _:
