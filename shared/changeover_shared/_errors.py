@@ -24,7 +24,7 @@ Every text says what happened, what was left unchanged, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
@@ -111,7 +111,10 @@ class Deleted(RequestError):
     code = "deleted"
 
     def __init__(self, *, session_id: str) -> None:
-        super().__init__(f"session {session_id!r} was deleted; nothing was accepted")
+        super().__init__(
+            f"session {session_id!r} was deleted; nothing was accepted; "
+            "a message to this id begins a new session"
+        )
         self.session_id = session_id
 
 
@@ -123,8 +126,9 @@ class Busy(RequestError):
     def __init__(
         self, *, session_id: str, scope: str, depth: int, limit: int, retry_after: timedelta
     ) -> None:
+        full = _FULL.get(scope, f"{scope} of {{session!r}} holds {{depth}} of {{limit}}")
         super().__init__(
-            f"{scope} of {session_id!r} holds {depth} of {limit}; nothing was accepted; "
+            f"{full.format(session=session_id, depth=depth, limit=limit)}; nothing was accepted; "
             f"submit again with the same id after {retry_after.total_seconds():g} s"
         )
         self.session_id = session_id
@@ -133,6 +137,16 @@ class Busy(RequestError):
         self.depth = depth
         self.limit = limit
         self.retry_after = retry_after
+
+
+_FULL: Mapping[str, str] = {
+    "inbox": "the inbox of {session!r} holds {depth} of {limit} submissions",
+    "inbox bytes": "the inbox of {session!r} holds {depth} of {limit} bytes",
+    "turn": "{session!r} has something to do already, and this submission may not wait for it",
+    "receipts": "{session!r} has {depth} of {limit} receipts, none of them old enough to forget",
+    "fleet": "Redis is short of memory, so {session!r} takes nothing now",
+}
+"""What each scope of `Busy` means."""
 
 
 class IdReused(RequestError):
@@ -167,7 +181,7 @@ class NotWaiting(RequestError):
     def __init__(self, *, session_id: str, request_id: str) -> None:
         super().__init__(
             f"{request_id!r} of session {session_id!r} is not waiting any more: its turn ended; "
-            "nothing was accepted"
+            f"nothing was accepted; see changeover show {session_id} for what waits"
         )
         self.session_id = session_id
         self.request_id = request_id
@@ -180,8 +194,8 @@ class AlreadyDecided(RequestError):
 
     def __init__(self, *, session_id: str, request_id: str) -> None:
         super().__init__(
-            f"{request_id!r} of session {session_id!r} was answered before; "
-            "your answer changed nothing"
+            f"{request_id!r} of session {session_id!r} was answered before; your answer changed "
+            f"nothing, the first one stands; see changeover show {session_id} --events"
         )
         self.session_id = session_id
         self.request_id = request_id
@@ -279,7 +293,7 @@ class LeaseLost(LeaseError):
     def __init__(self, *, session_id: str, fence: int, current: int) -> None:
         super().__init__(
             f"session {session_id!r}: fence {fence} was superseded by {current}; "
-            "nothing was written"
+            "nothing was written; let it go, its new holder goes on"
         )
         self.session_id = session_id
         self.fence = fence
@@ -292,7 +306,10 @@ class LeaseGone(LeaseError):
     code = "lease_gone"
 
     def __init__(self, *, session_id: str, fence: int) -> None:
-        super().__init__(f"session {session_id!r}: fence {fence} was given up; nothing was written")
+        super().__init__(
+            f"session {session_id!r}: fence {fence} was given up; nothing was written; "
+            "let it go, whoever claims it next goes on"
+        )
         self.session_id = session_id
         self.fence = fence
 
@@ -303,7 +320,10 @@ class LeaseExpired(LeaseError):
     code = "lease_expired"
 
     def __init__(self, *, session_id: str, fence: int) -> None:
-        super().__init__(f"session {session_id!r}: fence {fence} expired; nothing was written")
+        super().__init__(
+            f"session {session_id!r}: fence {fence} expired; nothing was written; "
+            "let it go, whoever claims it next goes on"
+        )
         self.session_id = session_id
         self.fence = fence
 
@@ -314,7 +334,9 @@ class SessionDeleted(LeaseError):
     code = "session_deleted"
 
     def __init__(self, *, session_id: str) -> None:
-        super().__init__(f"session {session_id!r} was deleted; nothing was written")
+        super().__init__(
+            f"session {session_id!r} was deleted; nothing was written; let it go, its turn is over"
+        )
         self.session_id = session_id
 
 
@@ -359,7 +381,10 @@ class ServerUnfit(SetupError):
     code = "server_unfit"
 
     def __init__(self, findings: Sequence[str]) -> None:
-        super().__init__("this Redis cannot be used: " + "; ".join(findings))
+        super().__init__(
+            f"this Redis cannot be used: {'; '.join(findings)}; nothing was written; "
+            "put that right or use another server"
+        )
         self.findings = tuple(findings)
 
 
@@ -382,7 +407,10 @@ class ExtraMissing(SetupError):
     code = "extra_missing"
 
     def __init__(self, *, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs: pip install 'changeover[{extra}]'")
+        super().__init__(
+            f"{what} needs a part that is not installed; nothing was started; "
+            f"pip install 'changeover[{extra}]'"
+        )
         self.what = what
         self.extra = extra
 

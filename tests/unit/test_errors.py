@@ -99,10 +99,23 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         "no submission 'm:1'", "nothing was changed", "never accepted, or",
     ),
     (Closed(session_id="s:1"), "is closed", "nothing was accepted", "use a new id"),
-    (Deleted(session_id="s:1"), "was deleted", "nothing was accepted", ""),
+    (Deleted(session_id="s:1"), "was deleted", "nothing was accepted", "begins a new"),
     (
         Busy(session_id="s:1", scope="inbox", depth=64, limit=64, retry_after=timedelta(seconds=1)),
-        "inbox of 's:1' holds 64 of 64", "nothing was accepted", "same id after 1 s",
+        "inbox of 's:1' holds 64 of 64 sub", "nothing was accepted", "same id after 1 s",
+    ),
+    *(
+        (
+            Busy(session_id="s:1", scope=scope, depth=1, limit=0, retry_after=timedelta(seconds=1)),
+            happened, "nothing was accepted", "same id after 1 s",
+        )
+        for scope, happened in (
+            ("inbox bytes", "inbox of 's:1' holds 1 of 0 bytes"),
+            ("turn", "'s:1' has something to do already"),
+            ("receipts", "'s:1' has 1 of 0 receipts"),
+            ("fleet", "Redis is short of memory"),
+            ("later", "later of 's:1' holds 1 of 0"),
+        )
     ),
     (
         IdReused(session_id="s:1", submission_id="m:1"),
@@ -114,11 +127,11 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
     ),
     (
         NotWaiting(session_id="s:1", request_id="r"),
-        "'r' of session 's:1' is not waiting", "nothing was accepted", "",
+        "'r' of session 's:1' is not waiting", "nothing was accepted", "changeover show s:1",
     ),
     (
         AlreadyDecided(session_id="s:1", request_id="r"),
-        "was answered before", "changed nothing", "",
+        "was answered before", "changed nothing", "changeover show s:1 --events",
     ),
     (
         WaitTimeout(receipt=RECEIPT, waited=timedelta(seconds=5)),
@@ -132,11 +145,11 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
     (StoreUnavailable(reason="x"), "did not answer", "the outcome is unknown", "try again"),
     (
         LeaseLost(session_id="s:1", fence=1, current=2),
-        "fence 1 was superseded by 2", "nothing was written", "",
+        "fence 1 was superseded by 2", "nothing was written", "let it go",
     ),
-    (LeaseGone(session_id="s:1", fence=1), "was given up", "nothing was written", ""),
-    (LeaseExpired(session_id="s:1", fence=1), "expired", "nothing was written", ""),
-    (SessionDeleted(session_id="s:1"), "was deleted", "nothing was written", ""),
+    (LeaseGone(session_id="s:1", fence=1), "was given up", "nothing was written", "let it go"),
+    (LeaseExpired(session_id="s:1", fence=1), "expired", "nothing was written", "let it go"),
+    (SessionDeleted(session_id="s:1"), "was deleted", "nothing was written", "let it go"),
     (
         PartitionMismatch(prefix="co", fleet=64, asked=32),
         "has 64 partitions, you asked for 32", "nothing was written", "CHANGEOVER_PARTITIONS",
@@ -145,12 +158,18 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         FormatTooNew(what="session 's:1'", found="2"),
         "has format 2", "nothing was changed", "upgrade this process",
     ),
-    (ServerUnfit(["too old", "evicts keys"]), "cannot be used", "", "too old; evicts keys"),
+    (
+        ServerUnfit(["too old", "evicts keys"]),
+        "cannot be used: too old; evicts keys", "nothing was written", "put that right",
+    ),
     (
         AppNotFound(target="bot:ap", reason="no attribute"),
         "no app at 'bot:ap': no attribute", "nothing was claimed", "bot:app",
     ),
-    (ExtraMissing(what="openai", extra="openai"), "openai needs", "", "changeover[openai]"),
+    (
+        ExtraMissing(what="openai", extra="openai"),
+        "openai needs a part", "nothing was started", "pip install 'changeover[openai]'",
+    ),
     (
         KeyMissing(what="openai:gpt", variable="OPENAI_API_KEY"),
         "has no API key", "nothing was sent", "OPENAI_API_KEY",
@@ -167,6 +186,14 @@ def test_a_text_says_what_happened_what_was_left_unchanged_and_what_to_do(
     assert happened in text and unchanged in text and remedy in text
     assert text.find(happened) <= (text.find(unchanged) if unchanged else len(text))
     assert not text.endswith(".")
+
+
+def test_every_text_has_all_three_parts() -> None:
+    # `Invalid` says in its reason what the field must be; a tool's text goes to the model.
+    exempt = (Invalid, ToolError)
+    for error, _, unchanged, remedy in RAISED:
+        if not isinstance(error, exempt):
+            assert unchanged and remedy, f"{type(error).__name__}: {error}"
 
 
 def test_every_error_that_is_raised_is_shown_here() -> None:
