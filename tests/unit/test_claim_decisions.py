@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from changeover_worker._process import claim_decisions as decide
+from changeover_worker._process.courtesy import Courtesy
 from changeover_worker._process.slots import Slots
 
 READY = tuple(f"s:{n}" for n in range(40))
@@ -74,6 +75,46 @@ def test_only_an_empty_process_hears_the_bells_of_suspects() -> None:
     assert decide.plain("a@1!solo") == "a@1"
     assert decide.is_solo("a@1!solo")
     assert not decide.is_solo("a@1")
+
+
+def test_a_process_that_is_reserved_for_suspects_hears_nothing_else() -> None:
+    assert decide.audible(["a@1", "b@1"], empty=True, reserved=True) == ("a@1!solo", "b@1!solo")
+    assert decide.audible(["a@1"], empty=False, reserved=True) == ()
+
+
+async def test_a_process_that_is_reserved_for_a_suspect_claims_nothing_until_it_is_empty() -> None:
+    slots = Slots(2)
+    slots.take("s:1")
+    slots.reserve(True)
+    assert (slots.free, slots.room.is_set()) == (0, False)
+    slots.give_back("s:1")
+    assert (slots.free, slots.room.is_set()) == (2, True)
+    slots.take("s:2")
+    slots.reserve(False)
+    assert (slots.free, slots.room.is_set()) == (1, True)
+
+
+def test_room_for_a_suspect_is_made_after_a_while_and_for_a_while() -> None:
+    now = 0.0
+    courtesy = Courtesy(patience_s=30, room_s=60, clock=lambda: now)
+
+    def due_at(*times: float) -> list[bool]:
+        nonlocal now
+        answers = []
+        for time in times:
+            now = time
+            courtesy.saw(3, waiting=True)
+            answers.append(courtesy.due)
+        return answers
+
+    assert due_at(0, 29, 30, 89, 90, 119, 120) == [False, False, True, True, False, False, True]
+    courtesy.saw(4, waiting=False)
+    assert courtesy.due
+    courtesy.saw(3, waiting=False)
+    assert not courtesy.due
+    assert due_at(200, 229) == [False, False]
+    courtesy.forget()
+    assert due_at(231) == [False]
 
 
 async def test_free_slots_are_what_is_not_held() -> None:

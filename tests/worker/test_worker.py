@@ -23,6 +23,7 @@ from changeover_worker._app import App
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, TextDelta
 from changeover_worker._process.claim_decisions import SOLO
 from changeover_worker._process.keeper import LeaseKeeper
+from changeover_worker._process.silence import Silence
 from changeover_worker._process.sweep import Sweep
 from changeover_worker._process.worker import Worker
 from changeover_worker.testing import ScriptedModel, fail, say
@@ -190,6 +191,59 @@ async def test_a_suspect_waits_for_a_process_that_holds_nothing(url: str) -> Non
             gate.open.set()
             await at.has_logged("turn_ended", 2)
             assert gate.waiting == ["slow:busy", "slow:suspect"]
+
+
+async def test_a_fleet_that_is_never_idle_makes_room_for_a_suspect(url: str) -> None:
+    suspect_ran = asyncio.Event()
+
+    class Endless:
+        """Always two turns at once, until the suspect has had its own."""
+
+        name = "endless"
+
+        def __init__(self, client: Client) -> None:
+            self.client = client
+            self.count = 0
+
+        async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+            if request.session_id == "slow:suspect":
+                suspect_ran.set()
+            elif not suspect_ran.is_set():
+                self.count += 1
+                await self.client.submit(f"slow:{self.count + 2}", "hello", agent="slow")
+                await asyncio.sleep(0.05)
+            return ModelResponse(AssistantMessage(text="done"))
+
+    short = {"lease": "600ms", "renew": "200ms", "margin": "100ms", "concurrency": 4}
+    async with fleet(url, **short) as (settings, client, store):
+        await client.submit("slow:suspect", "hello", agent="slow")
+        await fail_often(store, "slow:suspect", 2)
+        last = await take(store, "slow:suspect", new_incarnation("x"), ttl_ms=600_000)
+        model = Endless(client)
+        app = App(agents=[Agent("slow", model="endless")], models={"endless": model})
+        await ask_many(client, "slow", 3)
+        async with working(app, settings, url) as at:
+            await eventually(lambda: model.count > 3, "the worker is busy")
+            await die(store, "slow:suspect", last)
+            await eventually(suspect_ran.is_set, "the suspect runs", at.task)
+
+
+async def test_without_hints_a_suspect_has_its_chance_beside_routes_that_never_run_dry(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(self: LeaseStore, *_: Any) -> None:
+        raise StoreUnavailable(reason="the bells are silent")
+
+    monkeypatch.setattr(LeaseStore, "wait_bell", silent)
+    monkeypatch.setattr(Silence, "LIMIT_S", 0.0)
+    async with fleet(url, partitions=1, concurrency=1) as (settings, client, store):
+        suspect = await client.submit("quick:suspect", "hello", agent="quick")
+        await fail_often(store, "quick:suspect", 3)
+        await ask_many(client, "quick", 60)
+        async with working(quick_app(), settings, url):
+            await client.wait("quick:suspect", suspect.submission_id, timeout="20s")
+            states = [await status(store, f"quick:{n}") for n in range(60)]
+            assert Status.READY in states
 
 
 async def test_nothing_is_claimed_beside_a_suspect(url: str) -> None:

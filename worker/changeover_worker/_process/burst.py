@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
-from changeover_worker._process.claim_decisions import audible
+from changeover_worker._process.claim_decisions import audible, max_ttl_ms
 from changeover_worker._process.claims import ClaimLoop
-from changeover_worker._process.overdue import max_ttl_ms, place_overdue
 from changeover_worker._process.slots import Slots
 
 LOOK_S = 0.2
@@ -54,5 +53,5 @@ class Burst:
         for route, count in zip(self._names, peeked.counts, strict=True):
             if count:
                 await self._store.ring(route, [partition])
-        await place_overdue(self._store, partition, peeked)
+        await self._store.place_overdue(partition, peeked)
         return any(peeked.counts) or bool(peeked.expired or peeked.due)

@@ -21,7 +21,6 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import ClaimRefused, Grant
 from changeover_worker._process import claim_decisions as decide
 from changeover_worker._process.outage import Outage
-from changeover_worker._process.overdue import max_ttl_ms, place_overdue
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
 
@@ -86,8 +85,7 @@ class ClaimLoop:
     async def _hear(self) -> tuple[str, int] | None:
         """Wait for a bell for about five seconds, or until the slots are closed."""
         seconds = decide.listen_timeout(random.uniform)
-        routes = decide.audible(self._routes, empty=self._slots.empty)
-        bell = asyncio.create_task(self._store.wait_bell(routes, seconds))
+        bell = asyncio.create_task(self._store.wait_bell(self._audible(), seconds))
         closed = asyncio.create_task(self._slots.closed.wait())
         limit = seconds + Silence.LIMIT_S
         try:
@@ -119,18 +117,26 @@ class ClaimLoop:
             await asyncio.sleep(random.uniform(0.8, 1.2))
             if self._slots.free and (self._bell.lasts or self._gate.lasts):
                 partition = random.randrange(self._store.keys.partitions)
-                for route in self._routes:
+                routes = self._audible()
+                # Suspects have their chance even when the plain routes never run dry.
+                for route in random.sample(routes, len(routes)):
                     await self._take(route, partition)
+
+    def _audible(self) -> tuple[str, ...]:
+        return decide.audible(self._routes, empty=self._slots.empty, reserved=self._slots.reserved)
 
     async def _take(self, route: str, partition: int) -> None:
         async with self._one_at_a_time:
-            if not self._slots.free or (decide.is_solo(route) and not self._slots.empty):
+            if not self._slots.free or not self._welcomes(route):
                 await self._store.ring(route, [partition])
                 return
             try:
                 await self._look(route, partition)
             except StoreUnavailable as error:
                 self._log.warning("warning", code="claim_unanswered", text=str(error))
+
+    def _welcomes(self, route: str) -> bool:
+        return self._slots.empty if decide.is_solo(route) else not self._slots.reserved
 
     async def _look(self, route: str, partition: int) -> None:
         solo = decide.is_solo(route)
@@ -139,10 +145,10 @@ class ClaimLoop:
             partition,
             [decide.plain(route)],
             window=decide.window_size(batch),
-            max_ttl_ms=max_ttl_ms(self._settings),
+            max_ttl_ms=decide.max_ttl_ms(self._settings),
             solo=solo,
         )
-        await place_overdue(self._store, partition, peeked)
+        await self._store.place_overdue(partition, peeked)
         ids = decide.choose(peeked.ready[0], batch, lossy=self._lossy, below=random.randrange)
         if ids:
             await self._claim(route, partition, ids, waiting=peeked.counts[0])

@@ -34,8 +34,8 @@ from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Renewed
+from changeover_worker._process.farewell import close
 from changeover_worker._process.outage import Outage
-from changeover_worker._process.overdue import close
 from changeover_worker._session.held import Held
 
 BATCH = 200

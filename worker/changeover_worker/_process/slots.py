@@ -18,12 +18,14 @@ class Slots:
         """Set once nothing more may be claimed."""
         self._held: set[object] = set()
         self._solo = False
+        self._reserved = False
         self._settle()
 
     @property
     def free(self) -> int:
-        """How many sessions may be claimed now: none beside a suspect, none once closed."""
-        if self._solo or self.closed.is_set():
+        """How many sessions may be claimed now: none beside a suspect, none once closed, and none
+        beside others while the process is reserved for a suspect."""
+        if self._solo or self.closed.is_set() or (self._reserved and self._held):
             return 0
         return self.limit - len(self._held)
 
@@ -36,6 +38,16 @@ class Slots:
     def empty(self) -> bool:
         """Whether nothing is held."""
         return not self._held
+
+    @property
+    def reserved(self) -> bool:
+        """Whether nothing but a suspect may be claimed."""
+        return self._reserved
+
+    def reserve(self, wanted: bool) -> None:
+        """Keep the process for a suspect, or do so no more; what is held goes on."""
+        self._reserved = wanted
+        self._settle()
 
     def take(self, grant: object, *, solo: bool = False) -> None:
         """Count a grant."""

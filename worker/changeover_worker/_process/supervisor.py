@@ -22,7 +22,7 @@ from changeover_shared._exit_codes import DONE, ENDED_BADLY, FORCED, MISCONFIGUR
 from changeover_shared._identifiers import new_incarnation, worker_name
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
-from changeover_worker._process.overdue import FAREWELL_S, close, release_all
+from changeover_worker._process.farewell import FAREWELL_S, close
 
 QUICK_S: Final = 10.0
 """A child that dies sooner is replaced more slowly each time."""
@@ -135,7 +135,7 @@ class Supervisor:
     async def _bury(self, incarnation: str, store: LeaseStore) -> None:
         try:
             async with asyncio.timeout(FAREWELL_S):
-                count = await release_all(store, self._settings, incarnation)
+                count = await store.bury(incarnation)
         except (ChangeoverError, TimeoutError) as error:
             self._log.warning("warning", code="not_evicted", worker=incarnation, text=str(error))
         else:

@@ -3,7 +3,8 @@
 One worker at a time leads, for as long as it lives: the gate has a TTL of three seconds, or of one
 lease if that is shorter, and the leader renews it each second. The leader visits every partition
 once a second: it places sessions whose lease ran out or whose time has come, whatever their route,
-and rings what is ready.
+and rings what is ready. When a suspect of a route that it serves itself finds no process that
+holds nothing else, the leader becomes one, see `courtesy`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
-from changeover_worker._process.claim_decisions import audible
-from changeover_worker._process.overdue import max_ttl_ms, place_overdue
+from changeover_worker._process.claim_decisions import audible, is_solo, max_ttl_ms, plain
+from changeover_worker._process.courtesy import Courtesy
 from changeover_worker._process.silence import Silence
+from changeover_worker._process.slots import Slots
 
 GATE_MS = 3_000
 ROUND_S = 1.0
@@ -50,13 +52,17 @@ class Sweep:
         *,
         incarnation: str,
         routes: Sequence[str],
+        slots: Slots,
         gate: Silence,
     ) -> None:
         self._store = store
         self._incarnation = incarnation
         self._own = tuple(routes)
         self._routes = tuple(routes)
+        self._slots = slots
         self._gate = gate
+        lease_s = settings.lease.total_seconds()
+        self._courtesy = Courtesy(patience_s=lease_s, room_s=2 * lease_s)
         self._max_ttl_ms = max_ttl_ms(settings)
         self._gate_ms = min(GATE_MS, round(settings.lease.total_seconds() * 1000))
         self._silent_ms = round(settings.renew.total_seconds() * 3000)
@@ -70,8 +76,10 @@ class Sweep:
                 if await self._lead():
                     await self._round()
                 else:
+                    self._lead_no_more()
                     await asyncio.sleep(random.uniform(0.8, 1.7) * self._gate_ms / 1000)
             except StoreUnavailable:
+                self._lead_no_more()
                 self._gate.note(answered=False)
                 await asyncio.sleep(random.uniform(0.2, 1.0))
 
@@ -93,6 +101,10 @@ class Sweep:
         self._gate.note(answered=True)
         return leads
 
+    def _lead_no_more(self) -> None:
+        self._courtesy.forget()
+        self._slots.reserve(False)
+
     async def _round(self) -> None:
         """Visit partitions, evenly spread, for one second."""
         await self._read_registry()
@@ -109,10 +121,13 @@ class Sweep:
     async def _visit(self, partition: int) -> None:
         names = audible(self._routes, empty=True)
         peeked = await self._store.peek(partition, names, window=1, max_ttl_ms=self._max_ttl_ms)
-        for route, count in zip(names, peeked.counts, strict=True):
-            if count:
-                await self._store.ring(route, [partition])
-        await place_overdue(self._store, partition, peeked)
+        ready = [name for name, count in zip(names, peeked.counts, strict=True) if count]
+        for route in ready:
+            await self._store.ring(route, [partition])
+        await self._store.place_overdue(partition, peeked)
+        suspects = any(is_solo(name) and plain(name) in self._own for name in ready)
+        self._courtesy.saw(partition, waiting=suspects)
+        self._slots.reserve(self._courtesy.due)
 
     async def _read_registry(self) -> None:
         now = time.monotonic()

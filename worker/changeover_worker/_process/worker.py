@@ -23,11 +23,11 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._app import App
 from changeover_worker._process.burst import Burst
 from changeover_worker._process.claims import ClaimLoop
+from changeover_worker._process.farewell import FAREWELL_S, close
 from changeover_worker._process.keeper import LeaseKeeper
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
 from changeover_worker._process.outage import Outage
-from changeover_worker._process.overdue import FAREWELL_S, close, release_all
 from changeover_worker._process.running import Running
 from changeover_worker._process.server import checked_server
 from changeover_worker._process.silence import Silence
@@ -114,6 +114,7 @@ class Worker:
                 self._settings,
                 incarnation=self.incarnation,
                 routes=self._routes,
+                slots=self._slots,
                 gate=self._gate,
             )
             stack.push_async_callback(self._say_farewell, store, sweep)
@@ -231,7 +232,7 @@ class Worker:
         try:
             async with asyncio.timeout(FAREWELL_S):
                 await sweep.resign()
-                await release_all(store, self._settings, self.incarnation)
+                await store.bury(self.incarnation)
         except (ChangeoverError, TimeoutError):
             self._log.warning(
                 "warning",
