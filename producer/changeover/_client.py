@@ -32,7 +32,6 @@ from changeover._wait import wait_for, wait_for_many
 from changeover_shared._errors import (
     Closed,
     Deleted,
-    Invalid,
     StoreUnavailable,
     UnknownSession,
 )
@@ -52,6 +51,7 @@ from changeover_shared._results import (
 )
 from changeover_shared._server.connect import redis_url
 from changeover_shared._settings import Settings, read_settings
+from changeover_shared._store.closing import refuse_if
 from changeover_shared._store.records import NoTurn, Snapshot, Submit, Submitted
 from changeover_shared._store.store import Store
 from changeover_shared._units import Duration, duration
@@ -96,7 +96,10 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections; what was accepted goes on. May be repeated."""
+        """Close the connections; what was accepted goes on. May be repeated.
+
+        Whatever still reads or waits through this client ends at once with `Invalid`.
+        """
         self._closed = True
         async with self._opening:
             store, self._store = self._store, None
@@ -295,8 +298,7 @@ class Client:
 
     async def _opened(self) -> Store:
         async with self._opening:
-            if self._closed:
-                raise Invalid(field="client", reason="it is closed")
+            refuse_if(self._closed)
             if self._store is None:
                 url = redis_url(self._url, self._settings)
                 self._store = await Store.open(url, self._settings)

@@ -33,7 +33,6 @@ from changeover._sync_wait import wait_for, wait_for_many
 from changeover_shared._errors import (
     Closed,
     Deleted,
-    Invalid,
     StoreUnavailable,
     UnknownSession,
 )
@@ -53,6 +52,7 @@ from changeover_shared._results import (
 )
 from changeover_shared._server.connect import redis_url
 from changeover_shared._settings import Settings, read_settings
+from changeover_shared._store.closing import refuse_if
 from changeover_shared._store.records import NoTurn, Snapshot, Submit, Submitted
 from changeover_shared._store.sync_store import SyncStore
 from changeover_shared._units import Duration, duration
@@ -97,7 +97,10 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; what was accepted goes on. May be repeated."""
+        """Close the connections; what was accepted goes on. May be repeated.
+
+        Whatever still reads or waits through this client ends at once with `Invalid`.
+        """
         self._closed = True
         with self._opening:
             store, self._store = self._store, None
@@ -288,8 +291,7 @@ class SyncClient:
 
     def _opened(self) -> SyncStore:
         with self._opening:
-            if self._closed:
-                raise Invalid(field="client", reason="it is closed")
+            refuse_if(self._closed)
             if self._store is None:
                 url = redis_url(self._url, self._settings)
                 self._store = SyncStore.open(url, self._settings)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from changeover._answers import receipt_of, refused_of
 from changeover._backoff import pauses
 from changeover._submission import Submission, message_submit
-from changeover_shared._errors import ChangeoverError, RequestError, StoreUnavailable
+from changeover_shared._errors import ChangeoverError, Invalid, RequestError, StoreUnavailable
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._settings import Settings
 from changeover_shared._store.records import Submit, Submitted
@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 def submit_chunk(
     store: SyncStore, settings: Settings, chunk: Sequence[Submission]
 ) -> list[Receipt | Refused]:
-    """Answer each submission, in order: accepted or refused, never raised.
+    """Answer each submission, in order: accepted or refused. Raises only once closed: `Invalid`.
 
     What Redis did not answer is sent again with the same id until `PATIENCE_S` has passed; such a
     submission may land behind a later one of its session that was answered at once.
@@ -40,6 +40,9 @@ def submit_chunk(
         found = store.submit_all([submit for _, submit in waiting])
         unanswered: list[tuple[int, Submit]] = []
         for (place, submit), answer in zip(waiting, found, strict=True):
+            if isinstance(answer, Invalid):
+                # Each was checked before: it is the client that is closed.
+                raise answer
             if isinstance(answer, StoreUnavailable) and time.monotonic() < give_up_at:
                 unanswered.append((place, submit))
             elif isinstance(answer, ChangeoverError):

@@ -100,23 +100,32 @@ async def _look(store: Store, pairs: Sequence[Pair]) -> list[Outcome | Submissio
     while True:
         try:
             states = await store.submissions(pairs)
-            return [
-                await _ended(store, pair[0], state)
-                for pair, state in zip(pairs, states, strict=True)
-            ]
+            return await _with_turns(store, pairs, states)
         except StoreUnavailable:
             if time.monotonic() >= give_up_at:
                 raise
         await asyncio.sleep(next(backoff))
 
 
-async def _ended(
-    store: Store, session_id: str, state: SubmissionState | None
-) -> Outcome | SubmissionState | None:
-    if state is None or state.ending is None:
-        return state
-    record = await store.turn(session_id, state.turn) if state.turn else None
-    return outcome_of(session_id, state, record)
+async def _with_turns(
+    store: Store, pairs: Sequence[Pair], states: Sequence[SubmissionState | None]
+) -> list[Outcome | SubmissionState | None]:
+    """The outcomes of what ended, made with one read of their turns; the rest as it is."""
+    ended = [
+        (session_id, state)
+        for (session_id, _), state in zip(pairs, states, strict=True)
+        if state is not None and state.ending is not None
+    ]
+    turns = {(session_id, state.turn) for session_id, state in ended if state.turn}
+    named = sorted(turns)
+    records = dict(zip(named, await store.turns_of(named) if named else (), strict=True))
+    outcomes = {
+        (session_id, state.submission_id): outcome_of(
+            session_id, state, records.get((session_id, state.turn))
+        )
+        for session_id, state in ended
+    }
+    return [outcomes.get(pair, state) for pair, state in zip(pairs, states, strict=True)]
 
 
 async def _unknown(store: Store, pair: Pair) -> UnknownSession | UnknownSubmission:

@@ -9,28 +9,29 @@ from typing import Any
 import fakeredis
 import pytest
 
+from changeover._wait import wait_for_many
 from changeover_shared._store.records import Pulse
 from changeover_shared._words import Status
 from tests.client.conftest import World
 from tests.support.fleet import Stores, fake_executor, small_settings, stores_on
 
-Asked = list[tuple[Sequence[Any], Any]]
+Asked = list[list[tuple[Sequence[Any], Any]]]
 
 
 @contextmanager
 def asking(executor: Any) -> Iterator[Asked]:
-    """Every command that the executor sends meanwhile, with its answer."""
+    """Every pipeline that the executor is asked for meanwhile: commands with their answers."""
     seen: Asked = []
     single, several = executor.command, executor.commands
 
     async def command(*args: Any) -> Any:
         answer = await single(*args)
-        seen.append((args, answer))
+        seen.append([(args, answer)])
         return answer
 
     async def commands(many: Sequence[Sequence[Any]]) -> list[Any]:
         answers: list[Any] = await several(many)
-        seen.extend(zip(many, answers, strict=True))
+        seen.append(list(zip(many, answers, strict=True)))
         return answers
 
     executor.command, executor.commands = command, commands
@@ -69,7 +70,7 @@ async def test_a_page_of_sessions_reads_little_more_than_it_shows(stores: Stores
     with asking(stores.executor) as asked:
         page = await stores.producer.catalogue(before=None, limit=100)
     assert [name for _, name in page] == [f"web:{number}" for number in range(2_999, 2_899, -1)]
-    assert sum(len(answer) // 2 for _, answer in asked) < 6 * 100
+    assert sum(len(answer) // 2 for sent in asked for _, answer in sent) < 6 * 100
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
@@ -89,11 +90,28 @@ async def test_a_pulse_is_one_command_and_says_where_the_journal_stands(world: W
     await world.client.submit("web:1", "hello", id="m:1")
     with asking(world.stores.executor) as asked:
         found = await store.pulse("web:1")
-    assert [args[0] for args, _ in asked] == ["HMGET"]
+    assert [args[0] for sent in asked for args, _ in sent] == ["HMGET"]
     assert found == Pulse(status=Status.READY, seq=1, first_seq=1, epoch=1, epoch_seq=1)
 
 
-async def test_turns_of_several_sessions_are_read_in_one_pipeline(world: World) -> None:
+async def test_many_outcomes_are_two_pipelines_receipts_and_turns(world: World) -> None:
+    receipts = []
+    for number in range(20):
+        session = f"web:{number}"
+        receipts.append(await world.client.submit(session, "hello", id="m:1"))
+        if number:
+            await world.acting.answer(session, f"Hello from {session}.")
+    await world.client.cancel("web:0", "m:1")
+    with asking(world.stores.executor) as asked:
+        store = world.stores.producer
+        outcomes = [outcome async for outcome in wait_for_many(store, receipts, None)]
+    assert [outcome.text for outcome in outcomes] == [
+        "", *(f"Hello from web:{number}." for number in range(1, 20))
+    ]  # fmt: skip
+    assert [[args[0] for args, _ in sent] for sent in asked] == [["HGET"] * 20, ["XRANGE"] * 19]
+
+
+async def test_turns_of_several_sessions_are_read_with_one_answer_each(world: World) -> None:
     for session in ("web:1", "web:2"):
         await world.client.submit(session, "hello", id="m:1")
         await world.acting.answer(session, f"Hello from {session}.")

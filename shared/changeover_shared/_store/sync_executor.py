@@ -84,6 +84,7 @@ class SyncExecutor:
 
     def replication_id(self) -> str:
         """The server's replication id, or `none` where it has no INFO."""
+        refuse_if(self._closed)
         try:
             info = self._client.execute_command("INFO", "replication")  # type: ignore[no-untyped-call]
         except Exception as error:

@@ -220,12 +220,11 @@ class SyncStore:
         """Finished turns with numbers below `before`, newest first."""
         return decode.turn_records(self._back(session_id, "turns", before, limit))
 
-    def turn(self, session_id: str, turn_id: str) -> TurnRecord | None:
-        """One finished turn; None while it runs, or when it is not kept any more."""
-        return (self.turns_of([(session_id, turn_id)]))[0]
-
     def turns_of(self, named: Sequence[tuple[str, str]]) -> list[TurnRecord | None]:
-        """The finished turns of (session, turn) pairs, read in one pipeline; as `turn`."""
+        """The finished turns of (session, turn) pairs, read in one pipeline.
+
+        None for one that runs, or that is not kept any more.
+        """
         commands: list[tuple[str | int, ...]] = []
         for session_id, turn_id in named:
             entry = f"{turn_id.removeprefix('t_')}-0"
