@@ -14,8 +14,9 @@ from typing import Any
 import redis
 
 from benchmarks._processes import running
-from changeover_shared._server.connect import parse_url, sync_client
+from changeover_shared._server.connect import sync_client
 from changeover_shared._server.process import LOOPBACK, find_program
+from changeover_shared._server.url import parse_url
 
 _READY_WITHIN_S = 20.0
 

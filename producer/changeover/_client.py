@@ -49,7 +49,7 @@ from changeover_shared._results import (
     TranscriptItem,
     TurnRecord,
 )
-from changeover_shared._server.connect import redis_url
+from changeover_shared._server.url import redis_url
 from changeover_shared._settings import Settings, read_settings
 from changeover_shared._store.closing import refuse_if
 from changeover_shared._store.records import NoTurn, Snapshot, Submit, Submitted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Literal
 
 from changeover._answers import holder_of
 from changeover_shared._items import Json, Wire
@@ -12,7 +12,7 @@ from changeover_shared._results import WorkerInfo
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import Snapshot
 from changeover_shared._units import show_duration
-from changeover_shared._words import FORMAT, Status
+from changeover_shared._words import FORMAT, SUSPECT_AFTER, Status
 
 Code = Literal[
     "idle",
@@ -30,9 +30,6 @@ Code = Literal[
     "deleted",
 ]
 """What a session is doing or waiting for: the same words in Python, in `--json` and in logs."""
-
-SUSPECT_AFTER: Final = 3
-"""From so many grants without progress on, the scripts place a session among the suspects."""
 
 Backlog = tuple[int | None, int]
 """The session's place in its ready set, from 0, and how many are in it."""

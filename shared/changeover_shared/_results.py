@@ -8,19 +8,14 @@ from typing import Generic, Literal, TypeVar
 
 from changeover_shared._events import Failure
 from changeover_shared._items import (
-    AssistantMessage,
     Item,
     Json,
-    ToolResult,
     Usage,
-    UserMessage,
     Wire,
 )
 from changeover_shared._words import Ending, SessionStatus
 
 T = TypeVar("T")
-
-TranscriptEntry = UserMessage | AssistantMessage | ToolResult
 
 
 def at(ms: int) -> datetime:

@@ -145,7 +145,13 @@ def _status(view: View, event: Event) -> ViewStatus:
 
 
 def _gap_changes(view: View, gap: Gap) -> dict[str, Any]:
-    changes = {"complete": False, "turn": None, "step": None, "text": "", "tools": ()}
+    changes: dict[str, Any] = {
+        "complete": False,
+        "turn": None,
+        "step": None,
+        "text": "",
+        "tools": (),
+    }
     if gap.reason == "rewound":
         kept = tuple(message for message in view.messages if message.seq < gap.first)
         changes |= {"status": "idle", "messages": kept}

@@ -15,6 +15,10 @@ that cannot read a format never sees its sessions."""
 LAYOUT: Final = 1
 """The key layout this build's scripts maintain; recorded in every partition's `meta`."""
 
+SUSPECT_AFTER: Final = 3
+"""From so many grants without progress on, a session is a suspect: only a process that holds
+nothing else may claim it. `place.lua` has the same number."""
+
 
 class Status(StrEnum):
     """Where a session is; stored in its head, derived by `place()` alone."""
@@ -125,11 +129,3 @@ class GiveUp(StrEnum):
     """Nothing to do after all."""
     UNABLE = "unable"
     """This worker cannot run it (no such agent); it is offered again after a back-off."""
-
-
-Policy = Literal["enqueue"]
-"""What happens to a message that arrives while a turn runs: its own turn, in order."""
-
-Durability = Literal["memory"]
-"""What Redis has done when it acknowledges: applied the write in memory (and in its AOF, as
-the server is configured)."""

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from changeover import (
-    Event,
     Invalid,
     MessageEvent,
     Operator,
@@ -119,7 +118,6 @@ async def test_a_thread_that_retries_ends(kind: str) -> None:
         server.process.kill()
         server.process.wait()
         retried = threading.Event()
-        many: asyncio.Future[Event | Receipt | Refused]
         many = _in_thread(lambda: _first(client, retried))
         await asyncio.to_thread(retried.wait)
         client.close()
@@ -131,7 +129,7 @@ def _first(client: SyncClient, began: threading.Event) -> Receipt | Refused:
     return next(iter(client.submit_many([Submission("web:1", "two")])))
 
 
-def _in_thread(call: Callable[[], Event | Receipt | Refused | object]) -> asyncio.Future[object]:
+def _in_thread(call: Callable[[], object]) -> asyncio.Future[object]:
     return asyncio.ensure_future(asyncio.to_thread(call))
 
 

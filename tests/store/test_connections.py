@@ -13,8 +13,9 @@ import pytest
 import redis
 
 from changeover_shared._errors import ServerUnfit, StoreUnavailable
-from changeover_shared._server.connect import async_client, parse_url, sync_client
+from changeover_shared._server.connect import async_client, sync_client
 from changeover_shared._server.foreign_errors import foreign_errors
+from changeover_shared._server.url import parse_url
 from tests.support.servers import SERVERS, free_port, running_server
 
 

@@ -21,9 +21,9 @@ from changeover_shared._errors import ExtraMissing, ServerUnfit
 from changeover_shared._server import embedded as embedded_module
 from changeover_shared._server import process
 from changeover_shared._server.check import fitness
-from changeover_shared._server.connect import reach
 from changeover_shared._server.embedded import attach, embedded
 from changeover_shared._server.process import ask
+from changeover_shared._server.reach import reach
 from tests.support.servers import binary, running_server
 
 USER = """

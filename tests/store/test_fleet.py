@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from changeover_shared._errors import FormatTooNew, PartitionMismatch
-from changeover_shared._server.connect import parse_url, sync_client
+from changeover_shared._server.connect import sync_client
+from changeover_shared._server.url import parse_url
 from changeover_shared._settings import read_settings
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet

@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from changeover_shared._errors import Invalid
-from changeover_shared._server.connect import (
-    Reached,
-    Target,
-    async_client,
-    connection_options,
-    parse_url,
-    reach,
-    redis_url,
-    sync_client,
-)
+from changeover_shared._server.connect import async_client, connection_options, sync_client
+from changeover_shared._server.reach import Reached, reach
+from changeover_shared._server.url import Target, parse_url, redis_url
 from changeover_shared._settings import read_settings
 
 SECRET = "hunter2"

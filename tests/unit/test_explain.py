@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from changeover._explain import Backlog, Explanation, explain
 from changeover_shared._results import WorkerInfo
 from changeover_shared._store.records import Head, Snapshot, Wait, Waiting, Work
-from changeover_shared._words import Status
+from changeover_shared._store.scripts import script
+from changeover_shared._words import SUSPECT_AFTER, Status
 
 NOW = 1_000_000
 
@@ -243,3 +245,7 @@ def test_an_ended_session_says_so(status: Status) -> None:
 @pytest.mark.parametrize("status", list(Status))
 def test_every_status_has_an_explanation_even_without_any_worker(status: Status) -> None:
     assert told(status=status).text.startswith("triage:77 ")
+
+
+def test_the_scripts_suspect_a_session_after_as_many_grants_as_people_are_told() -> None:
+    assert re.findall(r"local SUSPECT = (\d+)", script("claim").text) == [str(SUSPECT_AFTER)]

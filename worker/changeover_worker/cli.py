@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import Invalid, SetupError, StoreUnavailable
 from changeover_shared._exit_codes import BUG, MISCONFIGURED, UNANSWERED
-from changeover_shared._server.connect import redis_url
+from changeover_shared._server.url import redis_url
 from changeover_shared._settings import Settings, read_settings
 from changeover_worker._app import load_app
 from changeover_worker._process.log import make_log

@@ -20,7 +20,8 @@ from changeover.cli._output import note
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._exit_codes import DONE, FORCED, MISCONFIGURED
 from changeover_shared._identifiers import new_incarnation
-from changeover_shared._server.connect import DEFAULT_DIRECTORY, reach
+from changeover_shared._server.reach import reach
+from changeover_shared._server.url import EMBEDDED_URL, told_url
 from changeover_shared._settings import read_settings
 from changeover_shared._store.lease_store import LeaseStore
 
@@ -47,8 +48,7 @@ def dev(
 
 
 async def _serve(app: str, url: str | None, *, reload: bool) -> int:
-    told = url or read_settings().redis_url or os.environ.get("REDIS_URL")
-    where = told or f"embedded://{DEFAULT_DIRECTORY}"
+    where = told_url(url, read_settings()) or EMBEDDED_URL
     reached = await asyncio.to_thread(reach, where)
     try:
         if reached.embedded is not None:
@@ -163,7 +163,7 @@ class Dev:
         incarnation = new_incarnation(NAME)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "changeover_worker", self._app, "--processes", "1"),
-            *("--name", NAME, "--incarnation", incarnation),
+            *("--name", NAME, "--incarnation", incarnation, "--parent", str(os.getpid())),
             stdin=asyncio.subprocess.DEVNULL,
             env={"CHANGEOVER_LOG_FORMAT": "text", **os.environ, "CHANGEOVER_REDIS_URL": self._url},
             # A Ctrl-C at the terminal comes here alone, and is passed on.

@@ -8,7 +8,7 @@ from changeover.cli._output import clock, one_line
 from changeover_shared._errors import UnknownSession
 from changeover_shared._identifiers import identifier
 from changeover_shared._items import Json, Wire
-from changeover_shared._server.connect import redis_url
+from changeover_shared._server.url import redis_url
 from changeover_shared._settings import read_settings
 from changeover_shared._store.store import Store
 

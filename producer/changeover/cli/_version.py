@@ -12,7 +12,7 @@ import typer
 
 from changeover.cli._options import Json
 from changeover.cli._output import say, say_json
-from changeover_shared._server.connect import parse_url, redis_url
+from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._settings import Settings, read_settings
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import Keys

@@ -16,7 +16,8 @@ from typing import IO
 import redis
 
 from changeover_shared._errors import ExtraMissing, ServerUnfit
-from changeover_shared._server.connect import Target, sync_client
+from changeover_shared._server.connect import sync_client
+from changeover_shared._server.url import Target
 
 LOOPBACK = "127.0.0.1"
 LOG_LINES_SHOWN = 5

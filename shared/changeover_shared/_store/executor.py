@@ -16,8 +16,9 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 from changeover_shared._errors import StoreUnavailable
-from changeover_shared._server.connect import Reached, async_client, reach
+from changeover_shared._server.connect import async_client
 from changeover_shared._server.foreign_errors import foreign_errors, translated
+from changeover_shared._server.reach import Reached, reach
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.closing import refuse_if
 from changeover_shared._store.replication import NO_REPLICATION, knows_no_info, replication_id_in

@@ -10,8 +10,9 @@ from redis import Redis
 from redis.exceptions import NoScriptError
 
 from changeover_shared._errors import ChangeoverError, StoreUnavailable
-from changeover_shared._server.connect import Reached, reach, sync_client
+from changeover_shared._server.connect import sync_client
 from changeover_shared._server.foreign_errors import foreign_errors, translated
+from changeover_shared._server.reach import Reached, reach
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.closing import refuse_if
 from changeover_shared._store.replication import NO_REPLICATION, knows_no_info, replication_id_in

@@ -19,8 +19,9 @@ from changeover.cli._demo._failed import DemoFailed
 from changeover.cli._demo._watch import poll
 from changeover_shared._errors import UnknownSession
 from changeover_shared._identifiers import new_incarnation
-from changeover_shared._server.connect import DEFAULT_DIRECTORY, Target, reach
 from changeover_shared._server.process import last_lines
+from changeover_shared._server.reach import reach
+from changeover_shared._server.url import EMBEDDED_URL, Target
 from changeover_shared._settings import read_settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
@@ -112,6 +113,7 @@ class DemoFleet:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "changeover_worker", APP),
                 *("--queue", self.queue, "--name", name, "--incarnation", incarnation),
+                *("--parent", str(os.getpid())),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -191,7 +193,7 @@ async def demo_fleet(url: str | None) -> AsyncIterator[DemoFleet]:
     Raises `SetupError`, `Invalid` and `StoreUnavailable`.
     """
     async with AsyncExitStack() as stack:
-        reached = await asyncio.to_thread(reach, url or f"embedded://{DEFAULT_DIRECTORY}")
+        reached = await asyncio.to_thread(reach, url or EMBEDDED_URL)
         stack.push_async_callback(asyncio.to_thread, reached.close)
         target = reached.target
         if reached.embedded is None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from changeover.cli._demo._resp import Frame, read_frame
 from changeover_shared._errors import Invalid
-from changeover_shared._server.connect import Target
+from changeover_shared._server.url import Target
 from changeover_shared._store.scripts import script
 
 _ENDS = (asyncio.IncompleteReadError, ConnectionError)

@@ -1,0 +1,166 @@
+"""Where Redis is: URLs in, targets out. No I/O here but one look for a directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+
+from changeover_shared._errors import Invalid
+
+if TYPE_CHECKING:
+    from changeover_shared._settings import Settings
+
+DEFAULT_URL = "redis://localhost:6379/0"
+DEFAULT_DIRECTORY = "./.changeover"
+EMBEDDED_URL = f"embedded://{DEFAULT_DIRECTORY}"
+
+Scheme = Literal["redis", "rediss", "unix", "embedded"]
+
+SCHEMES: Mapping[str, Scheme] = {
+    "redis": "redis",
+    "valkey": "redis",
+    "rediss": "rediss",
+    "unix": "unix",
+    "embedded": "embedded",
+}
+_TLS_OPTIONS = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_keyfile",
+)
+_TLS_VALUES = {
+    "ssl_cert_reqs": ("required", "optional", "none"),
+    "ssl_check_hostname": ("true", "false"),
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Target:
+    """One place where a server is or, for `embedded`, will be. No text of it has a secret."""
+
+    scheme: Scheme
+    host: str = ""
+    port: int = 6379
+    path: str = ""
+    """The socket of `unix`, the directory of `embedded`."""
+    db: int = 0
+    username: str | None = None
+    password: str | None = None
+    tls: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The URL as people may see it: without the password, and without a lone user name."""
+        if self.scheme == "embedded":
+            return f"embedded://{self.path}"
+        who = ""
+        if self.password:
+            who = f"{quote(self.username or '')}:***@"
+        elif self.username:
+            who = "***@"
+        if self.scheme == "unix":
+            return f"unix://{who}{self.path}?db={self.db}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{who}{host}:{self.port}/{self.db}"
+
+    def __repr__(self) -> str:
+        return f"Target({self.shown!r})"
+
+
+def told_url(explicit: str | None, settings: Settings) -> str | None:
+    """What somebody has said of where Redis is, or None."""
+    return explicit or settings.redis_url or os.environ.get("REDIS_URL") or None
+
+
+def redis_url(explicit: str | None, settings: Settings) -> str:
+    """Decide where Redis is: the argument, CHANGEOVER_REDIS_URL, REDIS_URL, an embedded server
+    whose directory is there already, else localhost."""
+    there = EMBEDDED_URL if Path(DEFAULT_DIRECTORY).is_dir() else DEFAULT_URL
+    return told_url(explicit, settings) or there
+
+
+def parse_url(url: str) -> Target:
+    """Read a URL. Raises `Invalid`, whose text never repeats the URL: it may hold a password."""
+    scheme = SCHEMES.get(url.partition("://")[0].lower()) if "://" in url else None
+    if scheme is None:
+        raise _invalid(f"must start with one of {', '.join(f'{name}://' for name in SCHEMES)}")
+    if scheme == "embedded":
+        return _embedded(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        # Its text may quote a part of the password, so it is not chained.
+        raise _invalid(
+            "host and port cannot be read: the port is a number from 1 to 65535, an IPv6 address "
+            "stands in [], and / ? # @ % in a password are percent-encoded"
+        ) from None
+    if parts.fragment:
+        raise _invalid("has a part after #; percent-encode a # in the password")
+    if scheme == "unix":
+        return _unix(parts)
+    if not parts.hostname:
+        raise _invalid(f"names no host; write {scheme}://host:6379/0")
+    if port == 0:
+        raise _invalid("port 0 is not a port")
+    options = _options(parts, allowed=("db", *_TLS_OPTIONS) if scheme == "rediss" else ("db",))
+    return Target(
+        scheme=scheme,
+        host=unquote(parts.hostname),
+        port=port or 6379,
+        db=_db(parts.path.removeprefix("/") or options.pop("db", "0")),
+        username=_secret(parts.username),
+        password=_secret(parts.password),
+        tls=tuple(sorted(options.items())),
+    )
+
+
+def _embedded(url: str) -> Target:
+    directory = unquote(url.partition("://")[2])
+    if "\0" in directory:
+        raise _invalid("the directory after embedded:// holds a NUL byte")
+    return Target(scheme="embedded", path=directory or DEFAULT_DIRECTORY)
+
+
+def _unix(parts: SplitResult) -> Target:
+    if parts.hostname or not parts.path.startswith("/") or parts.path == "/":
+        raise _invalid("names no socket; write unix:///absolute/path/of/the.sock")
+    return Target(
+        scheme="unix",
+        path=unquote(parts.path),
+        db=_db(_options(parts, allowed=("db",)).pop("db", "0")),
+        username=_secret(parts.username),
+        password=_secret(parts.password),
+    )
+
+
+def _options(parts: SplitResult, *, allowed: tuple[str, ...]) -> dict[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if not options.keys() <= set(allowed):
+        # Unnamed: with an unescaped ? in the password, the name is a piece of it.
+        raise _invalid(f"has an unknown option; {parts.scheme}:// takes {', '.join(allowed)}")
+    for name, values in _TLS_VALUES.items():
+        if options.get(name, values[0]) not in values:
+            raise _invalid(f"{name} must be one of {', '.join(values)}")
+    return options
+
+
+def _db(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise _invalid("the database, after the last /, is not a number")
+    return int(text)
+
+
+def _secret(text: str | None) -> str | None:
+    return unquote(text) if text else None
+
+
+def _invalid(reason: str) -> Invalid:
+    return Invalid(field="Redis URL", reason=reason)
