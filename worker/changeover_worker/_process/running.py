@@ -49,14 +49,17 @@ class Running:
         return len(self._tasks)
 
     def begin(self, grant: Grant, asked_at: float, solo: bool) -> None:
-        """Run a session from its grant on; while draining, hand it back instead."""
+        """Run a session from its grant on; while draining, or when the answer came so late that
+        the lease is not to be trusted any more, hand it back instead."""
         partition = partition_of(grant.lease.session_id, self._store.keys.partitions)
         believed = trust(asked_at, grant.remaining_ms, self._margin_s)
         held = Held(grant.lease, partition, trusted_until=believed)
         self._slots.take(held, solo=solo)
-        self._keeper.add(held)
+        late = believed <= time.monotonic()
+        if not late:
+            self._keeper.add(held)
         self._log_grant(grant)
-        work = self._run if self._draining_since is None else self._hand_back
+        work = self._hand_back if late or self._draining_since is not None else self._run
         task = asyncio.create_task(work(grant, held), name=f"session {grant.lease.session_id}")
         self._tasks[task] = held
         task.add_done_callback(self._end)
