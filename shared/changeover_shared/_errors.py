@@ -16,7 +16,7 @@
   + LeaseError                    this worker no longer speaks for the session
     - LeaseLost, LeaseGone, LeaseExpired, SessionDeleted
   + SetupError                    start-up; exit 78
-    - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, ExtraMissing, KeyMissing
+    - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, AppFailed, ExtraMissing, KeyMissing
   + ToolError                     raised by tools; its text goes to the model
 
 Every text says what happened, what was left unchanged, and what to do.
@@ -399,6 +399,19 @@ class AppNotFound(SetupError):
             "name it as module:attribute, for example bot:app"
         )
         self.target = target
+
+
+class AppFailed(SetupError):
+    """The app's lifespan raised before the worker was ready."""
+
+    code = "app_failed"
+
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(
+            f"the app's lifespan failed: {reason}; nothing was claimed; "
+            "put that right and start the worker again"
+        )
+        self.reason = reason
 
 
 class ExtraMissing(SetupError):

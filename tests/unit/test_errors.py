@@ -11,6 +11,7 @@ import pytest
 from changeover_shared import _errors
 from changeover_shared._errors import (
     AlreadyDecided,
+    AppFailed,
     AppNotFound,
     Busy,
     ChangeoverError,
@@ -165,6 +166,10 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
     (
         AppNotFound(target="bot:ap", reason="no attribute"),
         "no app at 'bot:ap': no attribute", "nothing was claimed", "bot:app",
+    ),
+    (
+        AppFailed(reason="OSError: no database"),
+        "lifespan failed: OSError: no database", "nothing was claimed", "start the worker again",
     ),
     (
         ExtraMissing(what="openai", extra="openai"),

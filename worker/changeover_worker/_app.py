@@ -129,10 +129,10 @@ def _import(name: str, target: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise AppNotFound(target=target, reason=_why(error)) from error
+        raise AppNotFound(target=target, reason=why(error)) from error
 
 
-def _why(error: BaseException) -> str:
+def why(error: BaseException) -> str:
     """The exception and the line of the application's code that it came from."""
     kind = type(error).__name__
     told = f"{kind}: {error.msg if isinstance(error, SyntaxError) else error}"

@@ -28,6 +28,7 @@ from changeover_worker._process.keeper import LeaseKeeper
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
 from changeover_worker._process.outage import Outage
+from changeover_worker._process.resources import resources_of
 from changeover_worker._process.running import Running
 from changeover_worker._process.server import checked_server
 from changeover_worker._process.silence import Silence
@@ -99,7 +100,7 @@ class Worker:
             self._started_at_ms = store.clock.now_ms()
             self._log_start(await checked_server(store, self._log))
             stack.push_async_callback(self._app.aclose)
-            resources = await stack.enter_async_context(self._app.lifespan())
+            resources = await stack.enter_async_context(resources_of(self._app, self._log))
             keeper = LeaseKeeper(
                 self._url,
                 self._settings,
