@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from changeover import SyncOperator, WorkerInfo
 from changeover_shared._events import WorkerChanged
 from changeover_shared._settings import Settings
+from changeover_worker._process.supervisor import Supervisor
 from tests.support.processes import Process, Processes, processes, wait_until
 from tests.support.servers import free_port, running_server
-from tests.support.working import own_fleet
+from tests.support.working import capture, own_fleet
 
 APP = "tests.support.supervised_app:app"
 
@@ -168,6 +171,94 @@ def test_children_of_a_killed_supervisor_drain(url: str, tmp_path: Path) -> None
         supervisor.kill()
         wait_until(lambda: at.workers() == (), "the children drained")
         wait_until(lambda: not any(alive(one.pid) for one in children), "the children are gone")
+
+
+def test_a_worker_whose_supervisor_died_before_it_looked_drains(url: str, tmp_path: Path) -> None:
+    with fleet(url, tmp_path) as at:
+        gone = subprocess.Popen(["true"])
+        gone.wait(10)
+        worker = at.start("--incarnation", "w:00000001", "--parent", str(gone.pid))
+        assert worker.popen.wait(20) == 0
+        assert "the supervisor is gone" in worker.text
+
+
+async def test_a_child_that_is_born_while_the_supervisor_quits_is_told_to_quit(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = asyncio.create_subprocess_exec
+
+    async def quits_meanwhile(*command: Any, **named: Any) -> asyncio.subprocess.Process:
+        supervisor.pass_on(signal.SIGQUIT)
+        return await start(*command, **named)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", quits_meanwhile)
+    command = ("sh", "-c", "exec sleep 60")
+    settings, (log, _) = own_fleet(processes=2), capture()
+    supervisor = Supervisor(command, settings, url, name="w", burst=False, log=log)
+    assert await supervisor.run() == 75
+
+
+def test_a_replacement_that_will_not_start_leaves_the_others_at_work(
+    url: str, tmp_path: Path
+) -> None:
+    app = tmp_path / "edited_app.py"
+    app.write_text("from tests.support.supervised_app import app\n")
+    with fleet(url, tmp_path) as at:
+        path = {"PYTHONPATH": str(tmp_path)}
+        supervisor = at.start("--processes", "2", "--name", "w", app="edited_app:app", **path)
+        dying, healthy = at.wait_for_workers(2)
+        app.write_text("raise ValueError('edited badly')\n")
+        os.kill(dying.pid, signal.SIGKILL)
+        wait_until(lambda: supervisor.text.count("edited badly") >= 2, "it was tried again")
+        assert '"exit": 78' in supervisor.text
+        assert at.workers() == (healthy,) or at.workers()[0].incarnation == healthy.incarnation
+        receipt = at.client.submit("quick:1", "hello", agent="quick")
+        assert at.client.wait("quick:1", receipt.submission_id).text == "done"
+        app.write_text("from tests.support.supervised_app import app  # mended\n")
+        at.wait_for_workers(2)
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.popen.wait(20) == 0
+
+
+def test_a_lifespan_that_fails_is_no_reason_to_restart(url: str, tmp_path: Path) -> None:
+    (tmp_path / "needy_app.py").write_text(
+        "from contextlib import asynccontextmanager\n"
+        "from changeover_worker import App, Agent\n"
+        "from tests.support.supervised_app import app as other\n"
+        "@asynccontextmanager\n"
+        "async def lifespan(app):\n"
+        "    raise OSError('no database')\n"
+        "    yield\n"
+        "models = {'quick': other.model('quick')}\n"
+        "app = App(agents=[Agent('quick', model='quick')], models=models, lifespan=lifespan)\n"
+    )
+    with fleet(url, tmp_path) as at:
+        worker = at.start(app="needy_app:app", PYTHONPATH=str(tmp_path))
+        assert worker.popen.wait(20) == 78
+        assert "the app's lifespan failed: OSError: no database" in worker.text
+        assert f"({tmp_path / 'needy_app.py'}:6)" in worker.text
+        assert "Traceback" in worker.text and '"code": "app_failed"' in worker.text
+        assert "bug" not in worker.text
+        assert at.workers() == ()
+
+
+def test_a_bug_ends_a_worker_with_the_path_of_a_dump(url: str, tmp_path: Path) -> None:
+    (tmp_path / "buggy_app.py").write_text(
+        "from changeover_worker._process.sweep import Sweep\n"
+        "from tests.support.supervised_app import app\n"
+        "async def breaks(self):\n"
+        "    raise RuntimeError('a mistake')\n"
+        "Sweep.run = breaks\n"
+    )
+    with fleet(url, tmp_path) as at:
+        path = {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)}
+        worker = at.start(app="buggy_app:app", **path)
+        assert worker.popen.wait(20) == 70
+        said = worker.text.splitlines()[-1]
+        assert said.startswith("changeover worker: this is a bug: RuntimeError; ")
+        dump = Path(said.rpartition(" ")[2])
+        assert dump.parent == tmp_path
+        assert "RuntimeError: a mistake" in dump.read_text("utf-8")
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

@@ -5,12 +5,13 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from changeover import Client
-from changeover_shared._errors import Invalid, ServerUnfit, StoreUnavailable
+from changeover_shared._errors import AppFailed, Invalid, ServerUnfit, StoreUnavailable
 from changeover_shared._identifiers import new_incarnation
 from changeover_shared._items import AssistantMessage
 from changeover_shared._settings import Settings
@@ -21,6 +22,7 @@ from changeover_shared._words import Status
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, TextDelta
+from changeover_worker._models.scripted import Entry
 from changeover_worker._process.claim_decisions import SOLO
 from changeover_worker._process.keeper import LeaseKeeper
 from changeover_worker._process.silence import Silence
@@ -347,6 +349,74 @@ async def test_a_drain_awaits_the_claim_in_flight_and_gives_its_grants_back(
             head = await store.read_head("slow:1")
             assert head is not None
             assert (head.fence, head.attempts) == (1, 0)
+
+
+async def test_a_grant_that_is_not_to_be_trusted_any_more_is_given_back_and_not_run(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, late = LeaseStore.claim, [True]
+
+    async def answer(self: LeaseStore, *a: Any, **named: Any) -> tuple[Grant | ClaimRefused, ...]:
+        answers = await claim(self, *a, **named)
+        if late and any(isinstance(one, Grant) for one in answers):
+            late.clear()
+            return tuple(replace(one, remaining_ms=1) for one in answers)
+        return answers
+
+    asked: list[str] = []
+
+    def yes(request: ModelRequest) -> Entry:
+        asked.append(request.session_id)
+        return say("yes")
+
+    app = App(agents=[Agent("quick", model="m")], models={"m": ScriptedModel.by(yes)})
+    async with fleet(url) as (settings, client, store):
+        receipt = await client.submit("quick:1", "hello", agent="quick")
+        monkeypatch.setattr(LeaseStore, "claim", answer)
+        async with working(app, settings, url) as at:
+            assert (await client.wait("quick:1", receipt.submission_id)).text == "yes"
+            assert asked == ["quick:1"]
+            assert at.logged("lease_lost") == []
+            head = await store.read_head("quick:1")
+            assert head is not None
+            assert head.fence == 2
+
+
+@pytest.mark.parametrize("error", [OSError("no database"), SystemExit("no database")])
+async def test_a_lifespan_that_cannot_be_entered_keeps_the_worker_from_starting(
+    url: str, error: BaseException
+) -> None:
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[None]:
+        raise error
+        yield
+
+    model = ScriptedModel.always(say("yes"))
+    app = App(agents=[Agent("quick", model="m")], models={"m": model}, lifespan=lifespan)
+    async with fleet(url) as (settings, client, store):
+        await client.submit("quick:1", "hello", agent="quick")
+        with pytest.raises(AppFailed, match="no database"):
+            await Worker(app, settings, url).run()
+        assert await status(store, "quick:1") is Status.READY
+        assert await store.registry() == ()
+
+
+async def test_a_lifespan_that_cannot_be_left_is_logged_and_the_worker_has_drained(
+    url: str,
+) -> None:
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[None]:
+        yield
+        raise OSError("no goodbye")
+
+    model = ScriptedModel.always(say("yes"))
+    app = App(agents=[Agent("quick", model="m")], models={"m": model}, lifespan=lifespan)
+    async with fleet(url) as (settings, _, _), working(app, settings, url) as at:
+        at.worker.drain("deploy")
+        assert not (await at.task).forced
+        (said,) = at.logged("warning")[-1:]
+        assert said["code"] == "app_failed"
+        assert at.logged("drained")
 
 
 async def test_a_paused_worker_claims_nothing_and_goes_on_with_what_it_holds(url: str) -> None:

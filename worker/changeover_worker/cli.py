@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from structlog.typing import FilteringBoundLogger
 
+from changeover_shared._dump import dump
 from changeover_shared._errors import Invalid, SetupError, StoreUnavailable
 from changeover_shared._exit_codes import BUG, MISCONFIGURED, UNANSWERED
 from changeover_shared._server.url import redis_url
@@ -56,6 +57,7 @@ def worker(
     ] = False,
     redis: Annotated[str | None, typer.Option("--redis", help="Where Redis is.")] = None,
     incarnation: Annotated[str | None, typer.Option("--incarnation", hidden=True)] = None,
+    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
 ) -> None:
     """Run sessions.
 
@@ -77,13 +79,23 @@ def worker(
         if settings.processes > 1:
             code = asyncio.run(_supervise(target, settings, url, log, burst=burst))
         else:
-            code = serve(load_app(target), settings, url, log, incarnation=incarnation, burst=burst)
+            code = serve(
+                load_app(target),
+                settings,
+                url,
+                log,
+                incarnation=incarnation,
+                parent=parent,
+                burst=burst,
+            )
     except (SetupError, Invalid) as error:
         _refuse(error, MISCONFIGURED)
     except StoreUnavailable as error:
         _refuse(error, UNANSWERED)
-    except Exception:
+    except Exception as error:
         make_log(read_settings()).exception("warning", code="worker_crashed")
+        said = f"this is a bug: {type(error).__name__}; please report it with {dump(error)}"
+        typer.echo(f"changeover worker: {said}", err=True)
         raise typer.Exit(BUG) from None
     raise typer.Exit(code)
 

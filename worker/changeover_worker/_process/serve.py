@@ -27,11 +27,12 @@ def serve(
     log: FilteringBoundLogger,
     *,
     incarnation: str | None = None,
+    parent: int | None = None,
     burst: bool = False,
 ) -> int:
     """Run a worker until it is drained; the exit code. Takes over the process's signals.
 
-    A worker that was given its incarnation belongs to a supervisor and drains when that dies.
+    `parent` is the process id of a supervisor: the worker drains when that is gone.
     """
     # A turn leaves no cycles behind, and what is imported lives as long as the process: looking
     # for garbage as often as Python does by default was a tenth of a worker's time.
@@ -39,7 +40,7 @@ def serve(
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(app, settings, url, log, incarnation, burst))
+        return runner.run(_serve(app, settings, url, log, incarnation, parent, burst))
 
 
 async def _serve(
@@ -48,11 +49,12 @@ async def _serve(
     url: str,
     log: FilteringBoundLogger,
     incarnation: str | None,
+    parent: int | None,
     burst: bool,
 ) -> int:
     worker = Worker(app, settings, url, incarnation=incarnation, burst=burst, log=log)
     _heed_signals(worker)
-    orphaned = asyncio.create_task(_watch_parent(worker)) if incarnation else None
+    orphaned = None if parent is None else asyncio.create_task(_watch(parent, worker))
     try:
         return exit_code(await worker.run(), burst=burst)
     finally:
@@ -84,10 +86,10 @@ def _dump_tasks() -> None:
     sys.stderr.flush()
 
 
-async def _watch_parent(worker: Worker) -> None:
-    parent = os.getppid()
+async def _watch(parent: int, worker: Worker) -> None:
+    """Drain when the parent is another one than the supervisor, which may have died already."""
     while True:
-        await asyncio.sleep(_ORPHANED_S)
         if os.getppid() != parent:
             worker.drain("the supervisor is gone")
             return
+        await asyncio.sleep(_ORPHANED_S)

@@ -27,6 +27,8 @@ from changeover_worker._process.farewell import FAREWELL_S, close
 QUICK_S: Final = 10.0
 """A child that dies sooner is replaced more slowly each time."""
 SLOWEST_S: Final = 30.0
+STARTED_S: Final = 60.0
+"""A first child that lived so long had started: its configuration was right then."""
 
 
 def backoff(quick_deaths: int) -> float:
@@ -68,6 +70,8 @@ class Supervisor:
         self._environment = {**os.environ, **(environment or {})}
         self._children: dict[str, Process] = {}
         self._stopping = asyncio.Event()
+        self._stop_with = signal.SIGTERM
+        """What a child that is born while stopping is sent."""
         self._codes: list[int] = []
 
     async def run(self) -> int:
@@ -87,24 +91,34 @@ class Supervisor:
     def pass_on(self, number: signal.Signals) -> None:
         """Send a signal to every child; TERM, INT and QUIT also end the supervision."""
         if number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            if self._stopping.is_set() or number is signal.SIGQUIT:
+                self._stop_with = signal.SIGQUIT
             self._stopping.set()
         for child in self._children.values():
             _send(child, _as_sent(number))
 
     async def _keep(self, name: str, store: LeaseStore) -> None:
-        """One child and its successors."""
+        """One child and its successors.
+
+        A first child that will not start ends the supervision. A replacement that will not, after
+        an edit of the app for example, is tried again: the other children are healthy.
+        """
         quick_deaths = 0
+        first = True
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._live(name, store)
+            lived_s = time.monotonic() - began
             if code in self._final or self._stopping.is_set():
                 self._codes.append(_last_word(code))
                 return
-            if code == MISCONFIGURED:
+            if code == MISCONFIGURED and first and lived_s < STARTED_S:
                 self._codes.append(code)
                 self.pass_on(signal.SIGTERM)
                 return
-            quick_deaths = quick_deaths + 1 if time.monotonic() - began < QUICK_S else 0
+            first = False
+            quick = lived_s < QUICK_S or code == MISCONFIGURED
+            quick_deaths = quick_deaths + 1 if quick else 0
             pause = backoff(quick_deaths) * random.uniform(0.8, 1.2)
             self._log.warning(
                 "warning", code="worker_died", worker=name, exit=code, replaced_s=round(pause, 1)
@@ -117,13 +131,13 @@ class Supervisor:
         # A session of its own, or Ctrl-C would reach it twice: from the terminal and from here.
         child = await asyncio.create_subprocess_exec(
             *self._command,
-            *("--name", name, "--incarnation", incarnation),
+            *("--name", name, "--incarnation", incarnation, "--parent", str(os.getpid())),
             env=self._environment,
             start_new_session=True,
         )
         self._children[name] = child
         if self._stopping.is_set():
-            _send(child, signal.SIGTERM)
+            _send(child, self._stop_with)
         try:
             code = await child.wait()
         finally:
