@@ -10,6 +10,7 @@ from changeover_shared._items import (
     Usage,
     UserMessage,
 )
+from changeover_worker import _installed  # noqa: F401  before what needs the extra
 from changeover_worker._agent import Agent, TurnContext
 from changeover_worker._app import App
 from changeover_worker._models import AnthropicModel, OpenAIModel
