@@ -428,10 +428,23 @@ class TestExitCodes:
         told = run("worker", "bot:app")
         assert (told.code, told.out) == (78, "")
         assert told.err == (
-            "changeover: changeover worker needs: pip install 'changeover[worker]'\n"
+            "changeover: changeover worker needs a part that is not installed; nothing was "
+            "started; pip install 'changeover[worker]'\n"
         )
         assert run("dev", "bot:app").code == run("demo").code == 78
         assert "worker" in run("--help").out
+
+    def test_70_when_a_module_of_the_command_itself_is_missing(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(_: EntryPoint) -> None:
+            raise ModuleNotFoundError("No module named 'gone'", name="changeover_worker.gone")
+
+        monkeypatch.setattr(EntryPoint, "load", broken)
+        told = run("worker", "bot:app")
+        assert (told.code, told.out) == (70, "")
+        assert "this is a bug: ModuleNotFoundError" in told.err
+        assert "pip install" not in told.err
 
     def test_78_when_the_fleet_has_other_partitions(
         self, run: Run, session: str, url: str, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -123,3 +124,12 @@ def test_a_worker_that_is_killed_is_buried_and_replaced(bot: Bot) -> None:
         (bot.directory / "seen").touch()
         outcome = client.wait("s", receipt.submission_id, timeout="30s")
         assert (outcome.text, outcome.takeovers) == ("old code answers", 1)
+
+
+def test_every_line_is_json_when_json_is_asked_for(bot: Bot) -> None:
+    with dev(bot, "--json") as (process, log):
+        wait_until(lambda: "worker_ready" in log.read_text(), "the worker")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(40) == 0
+    told = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {"dev", "worker_ready"} <= {line["event"] for line in told}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import typer
 
 from changeover.cli._changes import Changes
 from changeover.cli._entry_points import require_worker
-from changeover.cli._options import Redis
+from changeover.cli._options import Json, Redis
 from changeover.cli._output import note
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._exit_codes import DONE, FORCED, MISCONFIGURED
@@ -37,6 +38,7 @@ def dev(
         bool, typer.Option("--reload/--no-reload", help="Start anew when a .py file changes.")
     ] = True,
     redis: Redis = None,
+    as_json: Json = False,
 ) -> None:
     """Run everything on this machine: a server and a worker with reload.
 
@@ -44,19 +46,41 @@ def dev(
     is an embedded one in ./.changeover unless a URL is given. Ctrl-C drains the worker.
     """
     require_worker("changeover dev")
-    raise typer.Exit(asyncio.run(_serve(app, redis, reload=reload)))
+    narrator = Narrator(as_json=as_json)
+    raise typer.Exit(asyncio.run(_serve(app, redis, narrator, reload=reload)))
 
 
-async def _serve(app: str, url: str | None, *, reload: bool) -> int:
+class Narrator:
+    """Says on stderr what happens, between the lines of the workers' logs and in their format."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a worker; what the caller's own says wins over text."""
+        if self._as_json:
+            return {**os.environ, "CHANGEOVER_LOG_FORMAT": "json"}
+        return {"CHANGEOVER_LOG_FORMAT": "text", **os.environ}
+
+    def tell(self, text: str) -> None:
+        """Write one line."""
+        if self._as_json:
+            typer.echo(json.dumps({"event": "dev", "text": text}, ensure_ascii=False), err=True)
+        else:
+            note(text)
+
+
+async def _serve(app: str, url: str | None, narrator: Narrator, *, reload: bool) -> int:
     where = told_url(url, read_settings()) or EMBEDDED_URL
     reached = await asyncio.to_thread(reach, where)
     try:
         if reached.embedded is not None:
             where = reached.embedded.url
-            note(f"{reached.embedded.version} (embedded in {reached.embedded.directory})")
+            narrator.tell(f"{reached.embedded.version} (embedded in {reached.embedded.directory})")
         else:
-            note(f"redis {reached.target.shown}")
-        return await Dev(app, where, reload=reload).run()
+            narrator.tell(f"redis {reached.target.shown}")
+        return await Dev(app, where, narrator, reload=reload).run()
     finally:
         await asyncio.to_thread(reached.close)
 
@@ -86,9 +110,10 @@ class Started:
 class Dev:
     """Keeps one worker running; after a change the old one hands its sessions off to a new one."""
 
-    def __init__(self, app: str, url: str, *, reload: bool) -> None:
+    def __init__(self, app: str, url: str, narrator: Narrator, *, reload: bool) -> None:
         self._app = app
         self._url = url
+        self._narrator = narrator
         self._changes = Changes(Path.cwd()) if reload else None
         self._stopping = asyncio.Event()
         self._alive: list[Started] = []
@@ -125,7 +150,7 @@ class Dev:
         try:
             await asyncio.wait({worker.exited, change, stop}, return_when=asyncio.FIRST_COMPLETED)
             if change.done():
-                note(f"{change.result()} changed: the worker hands off to a new one")
+                self._narrator.tell(f"{change.result()} changed: the worker hands off to a new one")
                 worker.drain()
                 return DONE
             code = await worker.exited
@@ -145,10 +170,10 @@ class Dev:
     ) -> None:
         """Wait for what may help: a change if the app does not start, else a moment."""
         if code == MISCONFIGURED:
-            note("waiting for a change")
+            self._narrator.tell("waiting for a change")
             await asyncio.wait({change, stop}, return_when=asyncio.FIRST_COMPLETED)
             return
-        note(f"the worker ended with {code}; a new one is started")
+        self._narrator.tell(f"the worker ended with {code}; a new one is started")
         await self._bury(worker)
         await asyncio.wait({change, stop}, timeout=RESTART_S)
 
@@ -165,11 +190,11 @@ class Dev:
             *(sys.executable, "-m", "changeover_worker", self._app, "--processes", "1"),
             *("--name", NAME, "--incarnation", incarnation, "--parent", str(os.getpid())),
             stdin=asyncio.subprocess.DEVNULL,
-            env={"CHANGEOVER_LOG_FORMAT": "text", **os.environ, "CHANGEOVER_REDIS_URL": self._url},
+            env={**self._narrator.environment, "CHANGEOVER_REDIS_URL": self._url},
             # A Ctrl-C at the terminal comes here alone, and is passed on.
             start_new_session=True,
         )
-        note(f"worker of {self._app} pid {process.pid}")
+        self._narrator.tell(f"worker of {self._app} pid {process.pid}")
         started = Started(incarnation, process, asyncio.create_task(process.wait()))
         self._alive = [worker for worker in self._alive if not worker.exited.done()] + [started]
         return started
@@ -180,12 +205,13 @@ class Dev:
             async with asyncio.timeout(FAREWELL_S):
                 store = await LeaseStore.open(self._url, read_settings(), name=NAME)
                 try:
-                    await store.evict(worker.incarnation)
-                    await store.unregister(worker.incarnation)
+                    await store.bury(worker.incarnation)
                 finally:
                     await store.aclose()
         except (StoreUnavailable, TimeoutError):
-            note("the server does not answer: the worker's sessions wait for their leases to end")
+            self._narrator.tell(
+                "the server does not answer: the worker's sessions wait for their leases to end"
+            )
 
     async def _end_all(self) -> list[int]:
         """Drain every worker; their exit codes."""

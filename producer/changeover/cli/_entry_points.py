@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -28,12 +29,32 @@ def add_entry_points(app: typer.Typer, wanted: str | None) -> None:
 
 
 def load(point: EntryPoint) -> Callable[..., Any]:
-    """Import a command. Raises `ExtraMissing`, which names the extra of the command's name."""
+    """Import a command. Raises `ExtraMissing`, which names the extra of the command's name.
+
+    A module that is missing for another reason is a mistake of the command's package.
+    """
     try:
         found: Callable[..., Any] = point.load()
     except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _modules_of_extra(point):
+            raise
         raise ExtraMissing(what=f"changeover {point.name}", extra=point.name) from error
     return found
+
+
+def _modules_of_extra(point: EntryPoint) -> set[str]:
+    """What the extra of a command's name installs, by the names that are imported.
+
+    A distribution is taken to hold the module of its own name, as those of our extras do.
+    """
+    required = (point.dist.requires if point.dist is not None else None) or ()
+    extra = re.compile(rf"""extra == ['"]{re.escape(point.name)}['"]""")
+    return {
+        re.split(r"[^\w.-]", line, maxsplit=1)[0].replace("-", "_").lower()
+        for line in required
+        if extra.search(line)
+    }
 
 
 def require_worker(command: str) -> None:

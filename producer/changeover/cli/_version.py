@@ -12,16 +12,15 @@ import typer
 
 from changeover.cli._options import Json
 from changeover.cli._output import say, say_json
-from changeover_shared._server.url import parse_url, redis_url
+from changeover_shared._server.url import parse_url
 from changeover_shared._settings import Settings, read_settings
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import Keys
 
 
 def version(
-    redis: Annotated[bool, typer.Option("--redis", help="Also ask the server.")] = False,
-    url: Annotated[
-        str | None, typer.Argument(metavar="[URL]", help="Which server, with --redis.")
+    redis: Annotated[
+        str | None, typer.Option("--redis", metavar="URL", help="Also ask this server.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -31,9 +30,8 @@ def version(
         "python": platform.python_version(),
         "redis_py": installed("redis"),
     }
-    if redis or url is not None:
-        settings = read_settings()
-        told["redis"] = asyncio.run(_ask(redis_url(url, settings), settings))
+    if redis is not None:
+        told["redis"] = asyncio.run(_ask(redis, read_settings()))
     if as_json:
         say_json(told)
         return

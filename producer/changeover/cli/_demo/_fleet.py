@@ -23,7 +23,6 @@ from changeover_shared._server.process import last_lines
 from changeover_shared._server.reach import reach
 from changeover_shared._server.url import EMBEDDED_URL, Target
 from changeover_shared._settings import read_settings
-from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
 
 APP: Final = "changeover_worker._demo_app:app"
@@ -150,11 +149,7 @@ class DemoFleet:
     async def bury(self, worker: Worker) -> None:
         """Do what a supervisor does for a dead worker: its sessions go on elsewhere at once."""
         await worker.process.wait()
-        await self._store.evict(worker.incarnation)
-        partition = self._store.keys.of(self.session_id).partition
-        await self._store.reap(partition, [self.session_id])
-        await self._store.ring(route_of(self.queue), [partition])
-        await self._store.unregister(worker.incarnation)
+        await self._store.bury(worker.incarnation)
 
     async def end(self) -> None:
         """End every process that was started, whatever state it is in."""
