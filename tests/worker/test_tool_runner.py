@@ -37,6 +37,7 @@ from changeover_worker._tools import runner
 from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
 from changeover_worker._tools.output import MAX_BYTES, MAX_DEPTH, MAX_ERROR
 from changeover_worker._tools.runner import run_tool
+from changeover_worker._tools.threads import Threads
 from changeover_worker._tools.tool import Isolation, Tool, tool
 
 BOTH: tuple[Isolation, ...] = ("inline", "thread")
@@ -66,10 +67,13 @@ async def result_of(
     *,
     stop: StopSignal | None = None,
     seen: LogCapture | None = None,
+    threads: Threads | None = None,
 ) -> ToolResult:
     call = ToolCall(call_id="call_1", name=made.name, arguments=json.dumps(arguments or {}))
     log = recording(seen or LogCapture())
-    result = await run_tool({made.name: made}, call, context(stop), log=log)
+    result = await run_tool(
+        {made.name: made}, call, context(stop), threads=threads or Threads(), log=log
+    )
     assert (result.call_id, result.name) == ("call_1", made.name)
     assert decode_item(encode_item(result)) == result
     return result
@@ -118,13 +122,17 @@ async def test_an_unknown_tool_is_told_with_the_known_ones() -> None:
     call = ToolCall(call_id="c", name="refund", arguments="{}")
     look, find = (tool(name=name)(lambda: None) for name in ("look", "find"))
     result = await run_tool(
-        {"look": look, "find": find}, call, context(), log=recording(LogCapture())
+        {"look": look, "find": find},
+        call,
+        context(),
+        threads=Threads(),
+        log=recording(LogCapture()),
     )
     assert result.is_error
     assert result.output == "there is no tool 'refund'; the tools are: find, look"
-    assert (await run_tool({}, call, context(), log=recording(LogCapture()))).output == (
-        "there is no tool 'refund'; the tools are: none"
-    )
+    assert (
+        await run_tool({}, call, context(), threads=Threads(), log=recording(LogCapture()))
+    ).output == ("there is no tool 'refund'; the tools are: none")
 
 
 @pytest.mark.parametrize("isolation", BOTH)
@@ -133,7 +141,9 @@ async def test_a_tool_is_not_run_with_wrong_arguments(isolation: Isolation) -> N
     note = tool(name="note", isolation=isolation)(_appender(ran))
     for arguments in ("{", '{"x": "many"}', '{"x": 1, "y": 2}', "{}"):
         call = ToolCall(call_id="c", name="note", arguments=arguments)
-        result = await run_tool({"note": note}, call, context(), log=recording(LogCapture()))
+        result = await run_tool(
+            {"note": note}, call, context(), threads=Threads(), log=recording(LogCapture())
+        )
         assert result.is_error
         assert "the tool was not run" in str(result.output)
     assert ran == []
@@ -419,13 +429,15 @@ def test_a_def_tool_that_hangs_does_not_keep_the_process_from_exiting(tmp_path: 
         "from changeover_worker._tools.tool import tool\n"
         "from changeover_worker._tools.context import ToolContext\n"
         "from changeover_worker._tools.runner import run_tool\n"
+        "from changeover_worker._tools.threads import Threads\n"
         "@tool(timeout='20ms')\n"
         "def hang() -> None:\n"
         "    threading.Event().wait()\n"
         "ctx = ToolContext(session_id='s', turn_id='t', call_id='c', fence=1, resources=None)\n"
         "call = ToolCall(call_id='c', name='hang', arguments='')\n"
         "log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])\n"
-        "print(asyncio.run(run_tool({'hang': hang}, call, ctx, log=log)).unknown)\n"
+        "run = run_tool({'hang': hang}, call, ctx, threads=Threads(), log=log)\n"
+        "print(asyncio.run(run).unknown)\n"
     )
     done = subprocess.run(
         [sys.executable, program], capture_output=True, text=True, timeout=60, env=os.environ
@@ -604,3 +616,94 @@ async def test_the_deepest_result_still_fits_into_a_checkpoint() -> None:
     )
     checkpoint = Checkpoint(session_id="s", execution=execution)
     assert decode_checkpoint(encode_checkpoint(checkpoint), session_id="s") == checkpoint
+
+
+async def test_no_more_threads_run_than_there_are_places_and_every_call_has_its_turn() -> None:
+    running, most, ended = 0, 0, 0
+    lock = threading.Lock()
+    full, go = threading.Event(), threading.Event()
+
+    @tool
+    def work() -> None:
+        nonlocal running, most, ended
+        with lock:
+            running += 1
+            most = max(most, running)
+            if running == 3:
+                full.set()
+        go.wait(10)
+        with lock:
+            running -= 1
+            ended += 1
+
+    threads = Threads(limit=3)
+    calls = [asyncio.create_task(result_of(work, threads=threads)) for _ in range(20)]
+    assert await asyncio.to_thread(full.wait, 10)
+    go.set()
+    results = await asyncio.gather(*calls)
+    assert (most, ended) == (3, 20)
+    assert not any(result.is_error for result in results)
+
+
+async def test_a_tool_that_hangs_gives_its_place_back_and_who_waited_has_its_whole_time() -> None:
+    hangs, may_end = threading.Event(), threading.Event()
+
+    @tool(timeout="300ms")
+    def work(hang: bool) -> str:
+        if hang:
+            hangs.set()
+            may_end.wait(10)
+        return "done"
+
+    threads = Threads(limit=1)
+    first = asyncio.create_task(result_of(work, {"hang": True}, threads=threads))
+    assert await asyncio.to_thread(hangs.wait, 10)
+    second = asyncio.create_task(result_of(work, {"hang": False}, threads=threads))
+    # It waits for as long as the first may run: were that its own time, it would be over as well.
+    assert "did not end within" in str((await first).output)
+    assert (await second).output == "done"
+    may_end.set()
+
+
+async def test_a_call_that_gets_no_thread_in_time_is_refused_and_was_not_run() -> None:
+    runs: list[int] = []
+    began, go = threading.Event(), threading.Event()
+
+    @tool
+    def work() -> None:
+        runs.append(1)
+        began.set()
+        go.wait(10)
+
+    threads = Threads(limit=1, wait_s=0.01)
+    first = asyncio.create_task(result_of(work, threads=threads))
+    assert await asyncio.to_thread(began.wait, 10)
+    second = await result_of(work, threads=threads)
+    assert (second.is_error, second.unknown) == (True, False)
+    assert "was not run: no thread became free within 0.01 s" in str(second.output)
+    go.set()
+    assert not (await first).is_error
+    assert runs == [1]
+
+
+async def test_a_call_that_is_stopped_while_it_waits_for_a_thread_is_not_run() -> None:
+    runs: list[int] = []
+    began, go = threading.Event(), threading.Event()
+
+    @tool
+    def work() -> None:
+        runs.append(1)
+        began.set()
+        go.wait(10)
+
+    threads = Threads(limit=1)
+    first = asyncio.create_task(result_of(work, threads=threads))
+    assert await asyncio.to_thread(began.wait, 10)
+    second = asyncio.create_task(result_of(work, threads=threads))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait({second})
+    go.set()
+    assert not (await first).is_error
+    assert not (await result_of(work, threads=threads)).is_error
+    assert (second.cancelled(), runs) == (True, [1, 1])

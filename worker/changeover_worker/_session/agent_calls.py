@@ -17,6 +17,7 @@ from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._tools.context import StopSignal, ToolContext
 from changeover_worker._tools.runner import run_tool
+from changeover_worker._tools.threads import Threads
 
 
 class AgentCalls:
@@ -31,6 +32,7 @@ class AgentCalls:
         held: Held,
         loaded: Loaded,
         resources: Any,
+        threads: Threads,
     ) -> None:
         self._app = app
         self._agent = agent
@@ -38,6 +40,7 @@ class AgentCalls:
         self._held = held
         self._loaded = loaded
         self._resources = resources
+        self._threads = threads
 
     async def question(self, execution: Execution, step_id: str, emit: Emit) -> ModelResponse:
         """Ask the session's model. Raises whatever it raises."""
@@ -70,7 +73,9 @@ class AgentCalls:
         )
         asked = ToolCall(call_id=call.call_id, name=call.name, arguments=call.arguments)
         await reached(Moment.TOOL_STARTED, self._loaded.session_id, call.call_id)
-        result = await run_tool(self._agent.toolbox, asked, context, log=self._log)
+        result = await run_tool(
+            self._agent.toolbox, asked, context, threads=self._threads, log=self._log
+        )
         await reached(Moment.TOOL_DONE, self._loaded.session_id, call.call_id)
         return result
 

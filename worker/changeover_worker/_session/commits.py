@@ -28,6 +28,8 @@ from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.streamed import forget_streamed
 from changeover_worker._session.writer import Writer
+from changeover_worker._tools.threads import WAIT_S
+from changeover_worker._tools.tool import Tool
 
 INTERRUPTED: Final = "interrupted"
 """The reason of an interrupt that gave none."""
@@ -117,7 +119,14 @@ class Commits:
         answer = await self._writer.commit(commit)
         await reached(Moment.AFTER_COMMIT, session_id, draft.kind)
         if isinstance(answer, CommitRefused):
-            self._log.debug("write_refused", script="commit", word=answer.word, session=session_id)
+            self._log.debug(
+                "write_refused",
+                script="commit",
+                word=answer.word,
+                session=session_id,
+                fence=self._held.lease.fence,
+                current=None,
+            )
             return answer
         self._follow(draft, answer)
         return None
@@ -140,12 +149,9 @@ class Commits:
         return Next.RELEASE if draining and draft.next is Next.AUTO else draft.next
 
     def _max_step_ms(self, execution: Execution | None) -> int:
-        tools = self._agent.toolbox
-        spans = [
-            round(tools[call.name].timeout.total_seconds() * 1000)
-            for call in (open_calls(execution) if execution else ())
-            if call.name in tools
-        ]
+        known = self._agent.toolbox
+        calls = open_calls(execution) if execution else ()
+        spans = [_span_ms(known[call.name]) for call in calls if call.name in known]
         return max(spans, default=self._step_ms) + SLACK_MS
 
     def _count(self, record: TurnRecord) -> None:
@@ -172,3 +178,9 @@ class Commits:
                     call=event.call_id,
                     tool=event.name,
                 )
+
+
+def _span_ms(tool: Tool) -> int:
+    """How long a call of a tool may take, with its wait for a thread."""
+    wait_s = WAIT_S if tool.threaded else 0.0
+    return round((wait_s + tool.timeout.total_seconds()) * 1000)

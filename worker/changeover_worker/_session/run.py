@@ -35,6 +35,7 @@ from changeover_worker._session.start import refuse, settle_model, start
 from changeover_worker._session.tool_group import run_group
 from changeover_worker._session.turn import answered, landed
 from changeover_worker._session.writer import Writer
+from changeover_worker._tools.threads import Threads
 
 _MAX_REREADS: Final = 5
 
@@ -53,6 +54,7 @@ class SessionRun:
         *,
         agent: Agent,
         resources: Any,
+        threads: Threads,
         held: Held,
         loaded: Loaded,
         writer: Writer,
@@ -63,7 +65,9 @@ class SessionRun:
         self._held = held
         self._loaded = loaded
         self._writer = writer
-        self._calls = AgentCalls(app, agent, log, held=held, loaded=loaded, resources=resources)
+        self._calls = AgentCalls(
+            app, agent, log, held=held, loaded=loaded, resources=resources, threads=threads
+        )
         self._commits = Commits(
             store, settings, log, writer=writer, held=held, loaded=loaded, agent=agent
         )

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from typing import Any, Final
 
 CLEAN_UP_S: Final = 2.0
-"""How long a cancelled task may clean up: shorter than the margin of a lease."""
+"""How long a cancelled task may clean up before it is left behind: less than the default margin of
+a lease, so that it is over before anybody else can be granted the session."""
 
 _left_behind: set[asyncio.Task[Any]] = set()
 """Tasks that outlast their cancellation; the loop itself holds tasks only weakly."""

@@ -19,10 +19,12 @@ from changeover_shared._words import Effect
 from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
 from changeover_worker._tools.exits import ToolExit, contain_exits, in_tool
 from changeover_worker._tools.output import as_json, readable
+from changeover_worker._tools.threads import Threads
 from changeover_worker._tools.tool import Tool
 
 _CLEAN_UP_S: Final = 2.0
-"""How long a cancelled tool may clean up: shorter than the margin of a lease."""
+"""How long a cancelled tool may clean up before it is left behind: less than the default margin of
+a lease, so that it is over before anybody else can be granted the session."""
 
 _left_behind: set[asyncio.Task[_Ended]] = set()
 """Tools that outlast their cancellation; the loop itself holds tasks only weakly."""
@@ -40,7 +42,12 @@ class _Ended:
 
 
 async def run_tool(
-    tools: Mapping[str, Tool], call: ToolCall, ctx: ToolContext[Any], *, log: FilteringBoundLogger
+    tools: Mapping[str, Tool],
+    call: ToolCall,
+    ctx: ToolContext[Any],
+    *,
+    threads: Threads,
+    log: FilteringBoundLogger,
 ) -> ToolResult:
     """Run one call and return its result; whatever goes wrong inside is an error result.
 
@@ -51,8 +58,12 @@ async def run_tool(
     if tool is None:
         known = ", ".join(sorted(tools)) or "none"
         return _failure(call, f"there is no tool {call.name!r:.80}; the tools are: {known}")
-    run = _in_thread if tool.threaded else _inline
-    ended = await run(tool, call, replace(ctx, stop=StopSignal(ctx.stop)))
+    stopped = ctx.stop
+    ctx = replace(ctx, stop=StopSignal(stopped))
+    if tool.threaded:
+        ended = await _in_thread(tool, call, ctx, threads)
+    else:
+        ended = await _inline(tool, call, ctx)
     log = log.bind(session=ctx.session_id, turn=ctx.turn_id, call=call.call_id, tool=tool.name)
     if ended is None:
         log.warning("tool_timed_out", seconds=tool.timeout.total_seconds())
@@ -62,7 +73,7 @@ async def run_tool(
         return ToolResult(call_id=call.call_id, name=call.name, output=ended.output)
     if isinstance(error, ToolError):
         return _failure(call, str(error))
-    if isinstance(error, ToolStopped) and ctx.stop.reason is not None:
+    if isinstance(error, ToolStopped) and stopped.reason is not None:
         raise error
     log.warning("tool_failed", exc_info=error)
     return _failure(call, _told(error))
@@ -105,12 +116,28 @@ async def _cancel(task: asyncio.Task[_Ended]) -> None:
     await asyncio.wait({task}, timeout=_CLEAN_UP_S)
 
 
-async def _in_thread(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended | None:
-    """Run in a thread; None when the time is over.
+async def _in_thread(
+    tool: Tool, call: ToolCall, ctx: ToolContext[Any], threads: Threads
+) -> _Ended | None:
+    """Run in a thread, once there is one to spare; None when the time is over."""
+    if not await threads.take():
+        return _Ended(error=_no_thread(tool, threads))
+    try:
+        return await _in_own_thread(tool, call, ctx)
+    finally:
+        threads.give_back()
 
-    Each call has a thread of its own: a pool would be used up by tools that hang. It is a daemon,
-    so that a tool that hangs does not keep the process from exiting.
-    """
+
+def _no_thread(tool: Tool, threads: Threads) -> ToolError:
+    return ToolError(
+        f"{tool.name} was not run: no thread became free within {threads.wait_s:g} s; "
+        "it may be called again"
+    )
+
+
+async def _in_own_thread(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended | None:
+    """Each call has a thread of its own: a pool would be used up by tools that hang. It is a
+    daemon, so that a tool that hangs does not keep the process from exiting."""
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[_Ended] = loop.create_future()
 
