@@ -106,6 +106,13 @@ class Bench:
         await self.stores.worker.evict(held.lease.incarnation)
         await self.stores.worker.reap(self.partition, [self.session])
 
+    async def make_ready(self) -> None:
+        """Let the back-off of a session that was given up have passed."""
+        at = self.stores.worker.keys.of(self.session)
+        executor = self.stores.worker.executor
+        await executor.command("HSET", at.session(self.session, "head"), "not_before", 1)
+        await self.stores.worker.reap(self.partition, [self.session])
+
     async def events(self) -> tuple[Event, ...]:
         """The whole journal."""
         return await self.stores.producer.journal(self.session)

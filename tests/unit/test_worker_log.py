@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import ast
 import io
 import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from structlog.typing import FilteringBoundLogger
 
+import changeover_worker
 from changeover_shared._settings import Settings
 from changeover_worker._process.log import make_log
 
@@ -63,6 +68,22 @@ def test_a_terminal_reads_a_sentence_per_event() -> None:
                 "turn": "t_2",
             },
             "session_taken     web:9 fence 3 from d@host-4 (taken_over) · t_2 goes on",
+        ),
+        (
+            "session_taken",
+            {
+                "session": "web:9",
+                "fence": 3,
+                "from": "d@host-4",
+                "reason": "evicted",
+                "turn": "t_2",
+                "step": 1,
+                "unknown_tools": 2,
+            },
+            (
+                "session_taken     web:9 fence 3 from d@host-4 (evicted) · t_2 goes on at step 1"
+                " · 2 tools unknown"
+            ),
         ),
         (
             "turn_ended",
@@ -126,3 +147,62 @@ def test_a_traceback_follows_its_event() -> None:
     first, *rest = out.getvalue().splitlines()
     assert "session_crashed" in first
     assert rest[-1] == "RuntimeError: boom"
+
+
+def test_every_event_is_listed_with_its_keys() -> None:
+    listed = {
+        name: keys
+        for names, keys in re.findall(r"^\| (`[^|]+) \|([^|]*)\|[^|]*\|$", TABLE, re.M)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    logged = list(logged_in(Path(changeover_worker.__path__[0])))
+    assert {event for event, _ in logged} == set(listed)
+    for event, keys in logged:
+        missing = [key for key in keys if not re.search(rf"\b{key}\b", listed[event])]
+        assert not missing, f"{event} has {missing}, which docs/operating.md does not say"
+
+
+TABLE = (
+    (Path(__file__).parents[2] / "docs" / "operating.md")
+    .read_text("utf-8")
+    .partition("## Log events")[2]
+    .partition("## Exit codes")[0]
+)
+
+
+def logged_in(package: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each call that logs an event: its name, its keys and the codes of warnings."""
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Name("log") | ast.Attribute(attr="_log"),
+                        attr="debug" | "info" | "warning" | "error" | "exception",
+                    ),
+                    args=[name],
+                    keywords=keywords,
+                ):
+                    for event in constants(name):
+                        yield event, list(words(event, keywords))
+
+
+def constants(node: ast.expr) -> list[str]:
+    """The texts that an expression may be."""
+    match node:
+        case ast.Constant(str(text)):
+            return [text]
+        case ast.IfExp(body=body, orelse=orelse):
+            return [*constants(body), *constants(orelse)]
+        case _:
+            raise AssertionError(f"line {node.lineno}: an event's name is written out")
+
+
+def words(event: str, keywords: list[ast.keyword]) -> Iterator[str]:
+    """An event's keys; of a warning, which has many, its code alone."""
+    for keyword in keywords:
+        if event == "warning":
+            if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
+                yield str(keyword.value.value)
+        elif keyword.arg not in (None, "exc_info"):
+            yield str(keyword.arg)

@@ -17,6 +17,7 @@ from changeover_shared._events import (
     ToolCallEnd,
     TurnAborted,
     TurnFailed,
+    Warned,
 )
 from changeover_shared._items import AssistantMessage, ToolResult, Usage
 from changeover_shared._ops import CloseOp, InterruptOp, MessageOp, SetModelOp
@@ -402,6 +403,8 @@ async def test_a_step_that_died_is_asked_again_and_its_text_does_not_count() -> 
             (0, StepEnding.COMPLETED),
         ]
         assert steps[0].step_id != steps[1].step_id
+        (taken,) = [c.kwargs for c in on.log.calls if c.args == ("session_taken",)]
+        assert (taken["step"], taken["unknown_tools"]) == (0, 0)
         dead = [e.text for e in events if isinstance(e, Delta) and e.step_id == steps[0].step_id]
         assert dead == ["half"]
         (record,) = await on.turns()
@@ -439,6 +442,16 @@ async def test_a_tool_that_may_have_run_is_run_again_only_if_it_says_so(
         assert len(keys) == runs
         (ended,) = [event for event in await on.events() if isinstance(event, ToolCallEnd)]
         assert ended.unknown is (runs == 1)
+        (taken,) = [c.kwargs for c in on.log.calls if c.args == ("session_taken",)]
+        assert taken == {
+            "session": "s",
+            "fence": 2,
+            "from": "w",
+            "reason": "evicted",
+            "turn": "t_1",
+            "step": None,
+            "unknown_tools": 2 - runs,
+        }
         told = [c.kwargs for c in on.log.calls if c.args == ("tool_unknown",)]
         wanted = [{"session": "s", "call": ended.call_id, "tool": "act"}] if runs == 1 else []
         assert told == wanted
@@ -748,11 +761,20 @@ async def test_an_agent_that_is_not_here_leaves_the_session_to_others() -> None:
     async with bench() as on:
         await on.submit("hello")
         strangers = App(agents=[Agent("else", model="m")], models={"m": ScriptedModel()})
-        end = await on.run(strangers)
-        assert end.how == "unable"
-        assert await on.types() == ["message"]
-        head = await on.stores.worker.read_head("s")
-        assert head is not None and (head.rev, head.attempts) == (0, 0)
+        runner = on.runner(strangers)
+        for _ in range(2):
+            grant = await on.claim()
+            assert (await runner.run(grant, on.hold(grant))).how == "unable"
+            head = await on.stores.worker.read_head("s")
+            assert head is not None and (head.rev, head.attempts) == (0, 0)
+            await on.make_ready()
+        # Those who follow are told once why nothing happens.
+        message, warned = await on.events()
+        assert (message.type, warned.type) == ("message", "warning")
+        assert isinstance(warned, Warned) and warned.code == "no_agent"
+        assert "the app of w has no agent 'bot'" in warned.text
+        told = [c.kwargs["session"] for c in on.log.calls if c.args == ("warning",)]
+        assert told == ["s", "s"]
 
 
 @pytest.mark.parametrize("body", [b"{damaged", b'{"version":99,"session_id":"s"}'])

@@ -401,6 +401,22 @@ async def test_a_lifespan_that_cannot_be_entered_keeps_the_worker_from_starting(
         assert await store.registry() == ()
 
 
+async def test_a_write_after_the_lease_has_ended_is_logged_with_the_script_that_refused_it(
+    url: str,
+) -> None:
+    gate = Gate()
+    async with fleet(url) as (settings, client, store):
+        receipt = await client.submit("slow:1", "hello", agent="slow")
+        async with working(gated(gate), settings, url) as at:
+            await eventually(lambda: bool(gate.waiting), "the session runs")
+            assert await store.evict(at.worker.incarnation) == 1
+            gate.open.set()
+            (refused,) = await at.has_logged("write_refused")
+            assert (refused["script"], refused["word"]) == ("append", "lease_gone")
+            assert (refused["session"], refused["fence"]) == ("slow:1", 1)
+            assert (await client.wait("slow:1", receipt.submission_id)).text == "done"
+
+
 async def test_a_lifespan_that_cannot_be_left_is_logged_and_the_worker_has_drained(
     url: str,
 ) -> None:

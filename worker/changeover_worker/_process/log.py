@@ -1,6 +1,7 @@
 """Where log events go and how they read: one line of text for people, JSON for machines.
 
-The names of events and their keys are a contract; `docs/operating.md` lists them.
+The names of events and their keys are a contract: `docs/operating.md` lists them, and a test
+compares it with what the code logs.
 """
 
 from __future__ import annotations
@@ -83,8 +84,10 @@ def _session_claimed(f: Mapping[str, Any]) -> str:
 
 
 def _session_taken(f: Mapping[str, Any]) -> str:
-    turn = f" · {f['turn']} goes on" if f.get("turn") else ""
-    return f"{f['session']} fence {f['fence']} from {f['from']} ({f['reason']}){turn}"
+    step = "" if f.get("step") is None else f" at step {f['step']}"
+    turn = f" · {f['turn']} goes on{step}" if f.get("turn") else ""
+    tools = f" · {_count(f['unknown_tools'], 'tool')} unknown" if f.get("unknown_tools") else ""
+    return f"{f['session']} fence {f['fence']} from {f['from']} ({f['reason']}){turn}{tools}"
 
 
 def _turn_ended(f: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import time
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import ChangeoverError, LeaseLost
-from changeover_shared._identifiers import partition_of, worker_of
+from changeover_shared._identifiers import partition_of
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Grant
@@ -99,20 +99,15 @@ class Running:
             self._log.error("warning", code="session_crashed", session=session, exc_info=error)
 
     def _log_grant(self, grant: Grant) -> None:
-        session, fence = grant.lease.session_id, grant.lease.fence
-        holder = worker_of(grant.lapsed.split("|")[1]) if grant.lapsed else ""
-        if holder:
-            why = grant.head.raw.get("lapsed_why", "")
-            taken = {"from": holder, "reason": why, "turn": grant.head.turn}
-            self._log.info("session_taken", session=session, fence=fence, **taken)
-            return
+        if grant.lapsed:
+            return  # The runner says `session_taken`, once it has read where it stopped.
         now_ms = self._store.clock.now_ms()
         inputs = grant.work.open_inputs(now_ms)
         self._log.info(
             "session_claimed",
-            session=session,
+            session=grant.lease.session_id,
             queue=queue_of(grant.lease.route),
-            fence=fence,
+            fence=grant.lease.fence,
             waited_ms=_waited(grant, now_ms),
             inbox=len(inputs),
         )
@@ -127,9 +122,11 @@ class Running:
                 ms=round((time.monotonic() - (self._draining_since or time.monotonic())) * 1000),
             )
         elif end.how == "lost":
+            # What the keeper still kept was found out by a write.
+            script = {"script": held.refused} if kept else {}
             self._log.warning(
-                # What the keeper still kept was found out by a write.
                 "write_refused" if kept else "lease_lost",
+                **script,
                 word=end.error.code if isinstance(end.error, ChangeoverError) else "",
                 session=session,
                 fence=fence,

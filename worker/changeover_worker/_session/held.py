@@ -39,6 +39,7 @@ class Held:
         "lease",
         "lost",
         "partition",
+        "refused",
         "seen_epoch",
         "trusted_until",
     )
@@ -53,6 +54,8 @@ class Held:
         self.seen_epoch = 0
         """The newest control that the runner has dealt with."""
         self.lost: LeaseError | None = None
+        self.refused = ""
+        """The script that refused a write, if that is how the loss was found out."""
         self.drain_level = Drain.NO
         self._loop = asyncio.get_running_loop()
         self._running: tuple[asyncio.Task[object], ...] = ()

@@ -10,20 +10,28 @@ decisions are pure (`start`, `turn`, `ending`, `recovery`), `run` only carries t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import LeaseError
+from changeover_shared._events import Warned
+from changeover_shared._identifiers import worker_of
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Grant
 from changeover_shared._words import GiveUp
+from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._session.held import Held
 from changeover_worker._session.loaded import Loaded, Unreadable
+from changeover_worker._session.recovery import unknown_calls
 from changeover_worker._session.run import SessionRun
 from changeover_worker._session.writer import Writer
+from changeover_worker._tools.threads import Threads
+
+REMEMBERED: Final = 10_000
+"""Of so many sessions it is known that their followers were warned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,8 @@ class SessionRunner:
         self._settings = settings
         self._log = log
         self._resources = resources
+        self._threads = Threads()
+        self._warned: dict[str, None] = {}
 
     async def run(self, grant: Grant, held: Held) -> RunEnd:
         """Run a session until it is not held any more. Raises nothing but `CancelledError`.
@@ -69,8 +79,10 @@ class SessionRunner:
         try:
             agent = self._app.agents.get(grant.head.agent)
             if agent is None:
+                await self._warn_once(writer, grant)
                 raise Unreadable(f"this app has no agent {grant.head.agent!r}")
             await loaded.take_over(grant)
+            self._log_taken(grant, loaded, agent)
             run = SessionRun(
                 self._app,
                 self._store,
@@ -78,6 +90,7 @@ class SessionRunner:
                 self._log,
                 agent=agent,
                 resources=self._resources,
+                threads=self._threads,
                 held=held,
                 loaded=loaded,
                 writer=writer,
@@ -92,8 +105,41 @@ class SessionRunner:
             self._log.exception("warning", code="session_crashed", session=loaded.session_id)
             return _ended("crashed", run, why)
 
+    async def _warn_once(self, writer: Writer, grant: Grant) -> None:
+        """Tell those who follow why nothing happens: once a session, however often it comes.
+
+        Raises `LeaseError`.
+        """
+        session_id = grant.lease.session_id
+        if session_id in self._warned:
+            return
+        agent, worker = grant.head.agent, worker_of(grant.lease.incarnation)
+        text = f"the app of {worker} has no agent {agent!r}; the session waits for one that has it"
+        await writer.append([Warned(code="no_agent", text=text)])
+        self._warned[session_id] = None
+        if len(self._warned) > REMEMBERED:
+            del self._warned[next(iter(self._warned))]
+
+    def _log_taken(self, grant: Grant, loaded: Loaded, agent: Agent) -> None:
+        if not grant.lapsed:
+            return
+        execution = loaded.checkpoint.execution
+        step = execution.step if execution is not None else None
+        lost = unknown_calls(execution, agent.on_takeover)
+        self._log.info(
+            "session_taken",
+            session=loaded.session_id,
+            fence=grant.lease.fence,
+            **{"from": worker_of(grant.lapsed.split("|")[1])},
+            reason=grant.head.raw.get("lapsed_why", ""),
+            turn=grant.head.turn,
+            step=None if step is None else step.index,
+            unknown_tools=len(lost),
+        )
+
     async def _unable(self, writer: Writer, run: SessionRun | None, why: Unreadable) -> RunEnd:
-        self._log.warning("warning", code="session_unable", text=str(why))
+        session_id = writer.session_id
+        self._log.warning("warning", code="session_unable", session=session_id, text=str(why))
         try:
             await writer.give_up(GiveUp.UNABLE)
         except LeaseError as lost:

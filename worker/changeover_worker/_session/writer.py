@@ -45,17 +45,22 @@ class Writer:
         self._lock = asyncio.Lock()
         self._batch_no = 0
 
+    @property
+    def session_id(self) -> str:
+        """Whose writes these are."""
+        return self._held.lease.session_id
+
     async def append(self, events: Sequence[Event]) -> Appended:
         """Write events between two commits. Raises `LeaseError`."""
-        return await self._bring_to_its_answer(self._append(events))
+        return await self._bring_to_its_answer("append", self._append(events))
 
     async def commit(self, commit: Commit) -> Committed | CommitRefused:
         """Write one commit. Raises `LeaseError`."""
-        return await self._bring_to_its_answer(self._commit(commit))
+        return await self._bring_to_its_answer("commit", self._commit(commit))
 
     async def give_up(self, reason: GiveUp) -> bool:
         """Give the session up, once what is in flight has its answer."""
-        return await self._bring_to_its_answer(self._give_up(reason))
+        return await self._bring_to_its_answer("give_up", self._give_up(reason))
 
     async def _append(self, events: Sequence[Event]) -> Appended:
         answer = await self._store.append(self._held.lease, self._batch_no + 1, events)
@@ -69,13 +74,13 @@ class Writer:
     async def _give_up(self, reason: GiveUp) -> bool:
         return await self._store.give_up(self._held.lease, reason)
 
-    async def _bring_to_its_answer(self, write: Coroutine[Any, Any, T]) -> T:
-        answer = await asyncio.shield(asyncio.ensure_future(self._in_turn(write)))
+    async def _bring_to_its_answer(self, script: str, write: Coroutine[Any, Any, T]) -> T:
+        answer = await asyncio.shield(asyncio.ensure_future(self._in_turn(script, write)))
         if isinstance(answer, LeaseError):
             raise answer
         return answer
 
-    async def _in_turn(self, write: Coroutine[Any, Any, T]) -> T | LeaseError:
+    async def _in_turn(self, script: str, write: Coroutine[Any, Any, T]) -> T | LeaseError:
         async with self._lock:
             if self._held.lost is not None:
                 write.close()
@@ -83,5 +88,6 @@ class Writer:
             try:
                 return await write
             except LeaseError as why:
+                self._held.refused = script
                 self._held.note_lost(why)
                 return why
