@@ -57,11 +57,11 @@ class LeaseStore:
     def __init__(self, fleet: Fleet) -> None:
         self.settings = fleet.settings
         self._fleet = fleet
-        self._lost_at = 0.0
+        self._lost = False
         self.on_lost: Callable[[str], None] = lambda reason: None
         """Called when Redis stops answering, with the reason."""
-        self.on_back: Callable[[float], None] = lambda seconds: None
-        """Called when it answers again, with how long it was away."""
+        self.on_back: Callable[[], None] = lambda: None
+        """Called when it answers again."""
 
     @classmethod
     async def open(cls, url: str, settings: Settings, *, name: str = "") -> LeaseStore:
@@ -410,14 +410,14 @@ class LeaseStore:
             raise _as_outage(error) from error
 
     def _note_lost(self, reason: str) -> None:
-        if not self._lost_at:
-            self._lost_at = time.monotonic()
+        if not self._lost:
+            self._lost = True
             self.on_lost(reason)
 
     def _note_back(self) -> None:
-        if self._lost_at:
-            away, self._lost_at = time.monotonic() - self._lost_at, 0.0
-            self.on_back(away)
+        if self._lost:
+            self._lost = False
+            self.on_back()
 
 
 def _as_outage(error: StoreUnavailable | ServerUnfit) -> StoreUnavailable:

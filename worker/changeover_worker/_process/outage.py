@@ -23,7 +23,7 @@ class Outage:
                 self._since = time.monotonic()
                 self._log.warning("redis_lost", kind=kind)
 
-    def over(self, *_: object) -> None:
+    def over(self) -> None:
         """Redis answered somebody."""
         with self._lock:
             if self._since is not None:
