@@ -13,7 +13,7 @@ from changeover_shared._errors import ChangeoverError, Invalid, RequestError, St
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._settings import Settings
 from changeover_shared._store.records import Submit, Submitted
-from changeover_shared._store.sync_store import SyncStore
+from changeover_shared._store.sync_store import Answer, SyncStore
 
 PATIENCE_S = 30.0
 """How long submissions are sent again, with the same ids, while Redis does not answer."""
@@ -36,15 +36,21 @@ def submit_chunk(
             answers[place] = refused_of(item.session, item.id, error)
     give_up_at = time.monotonic() + PATIENCE_S
     backoff = pauses()
+    lost: list[StoreUnavailable] = []
     while waiting:
-        found = store.submit_all([submit for _, submit in waiting])
+        try:
+            found: Sequence[Answer] = store.submit_all([submit for _, submit in waiting])
+        except Invalid:
+            # Closed meanwhile: an earlier attempt may have been accepted, and is not denied.
+            if not lost:
+                raise
+            found, give_up_at = lost, 0.0
         unanswered: list[tuple[int, Submit]] = []
+        lost = []
         for (place, submit), answer in zip(waiting, found, strict=True):
-            if isinstance(answer, Invalid):
-                # Each was checked before: it is the client that is closed.
-                raise answer
             if isinstance(answer, StoreUnavailable) and time.monotonic() < give_up_at:
                 unanswered.append((place, submit))
+                lost.append(answer)
             elif isinstance(answer, ChangeoverError):
                 answers[place] = refused_of(submit.session_id, submit.submission_id, answer)
             else:

@@ -9,7 +9,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import NoScriptError
 
-from changeover_shared._errors import ChangeoverError, StoreUnavailable
+from changeover_shared._errors import ChangeoverError, Invalid, StoreUnavailable
 from changeover_shared._server.connect import sync_client
 from changeover_shared._server.foreign_errors import foreign_errors, translated
 from changeover_shared._server.reach import Reached, reach
@@ -112,6 +112,11 @@ class SyncExecutor:
         except StoreUnavailable:
             self.losses += 1
             raise
+        except (AttributeError, TypeError, ValueError) as error:
+            # What redis-py stumbles over when another thread takes its socket away.
+            if not self._closed:
+                raise
+            raise StoreUnavailable(reason="the connection was closed") from error
 
     def _evalsha(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Value]:
         count, args = count_and_args
@@ -122,6 +127,8 @@ class SyncExecutor:
         try:
             with self._noting_losses():
                 return self._pipeline([self._evalsha(*call) for call in calls])
+        except Invalid:
+            raise
         except ChangeoverError as error:
             return [error] * len(calls)
 

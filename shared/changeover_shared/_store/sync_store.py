@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from changeover_shared._errors import ChangeoverError, StoreUnavailable
+from changeover_shared._errors import ChangeoverError, Invalid, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
@@ -95,7 +95,13 @@ class SyncStore:
         """
         attempt = _Attempts(batch, time.monotonic() + timeout_s)
         while True:
-            self._try(attempt)
+            try:
+                self._try(attempt)
+            except Invalid:
+                # Closed meanwhile: an earlier attempt may have been accepted, and is not denied.
+                if not attempt.repeated:
+                    raise
+                attempt.give_up()
             if not attempt.open:
                 break
             if attempt.late():
@@ -424,6 +430,11 @@ class _Attempts:
         """Nothing was sent, or nothing came back, for the whole attempt."""
         for i in self.open:
             self.answers[i] = _unanswered(self.batch[i], error.reason)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether something was sent before."""
+        return self._tries > 0
 
     def late(self) -> bool:
         """Whether the time for all attempts is over."""
