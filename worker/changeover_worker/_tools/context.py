@@ -51,7 +51,7 @@ class ToolContext(Generic[R]):
     epoch: int = 1
     """Counts failovers that may have forgotten writes: order grants by `(epoch, fence)`."""
     attempt: int = 1
-    """1 for the first time that this call is run, higher after a takeover."""
+    """1 for the first time that this call is run; it rises each time that it is run again."""
     resources: R
     """What the app's lifespan yielded."""
     context: Mapping[str, str] = field(default_factory=dict)
