@@ -25,7 +25,7 @@ Every text says what happened, what was left unchanged, and what to do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -154,13 +154,16 @@ class IdReused(RequestError):
 
     code = "id_reused"
 
-    def __init__(self, *, session_id: str, submission_id: str) -> None:
+    def __init__(self, *, session_id: str, submission_id: str, first: datetime) -> None:
         super().__init__(
-            f"{submission_id!r} was accepted by session {session_id!r} with other content; "
-            "nothing was accepted; ids name one submission, use another one"
+            f"{submission_id!r} was accepted by session {session_id!r} with other content at "
+            f"{first:%Y-%m-%d %H:%M:%S} UTC; nothing was accepted now; ids name one submission, "
+            "use another one"
         )
         self.session_id = session_id
         self.submission_id = submission_id
+        self.first = first
+        """When the id was accepted."""
 
 
 class IdExpired(RequestError):
@@ -266,8 +269,16 @@ class StoreUnavailable(ChangeoverError):
 
     code = "store_unavailable"
 
-    def __init__(self, *, reason: str, submission_id: str | None = None) -> None:
-        if submission_id is None:
+    def __init__(
+        self, *, reason: str, submission_id: str | None = None, where: str | None = None
+    ) -> None:
+        reason = reason.rstrip(".")
+        if where is not None:
+            text = (
+                f"no Redis answers at {where}: {reason}; nothing was sent; start it, or name "
+                "another one: CHANGEOVER_REDIS_URL, or embedded://./.changeover for one of your own"
+            )
+        elif submission_id is None:
             text = f"Redis did not answer: {reason}; the outcome is unknown; try again"
         else:
             text = (
@@ -277,6 +288,8 @@ class StoreUnavailable(ChangeoverError):
         super().__init__(text)
         self.reason = reason
         self.submission_id = submission_id
+        self.where = where
+        """The server that could not be reached at all; None once it has answered."""
 
 
 class LeaseError(ChangeoverError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -119,7 +119,7 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         )
     ),
     (
-        IdReused(session_id="s:1", submission_id="m:1"),
+        IdReused(session_id="s:1", submission_id="m:1", first=datetime(2026, 1, 2, tzinfo=UTC)),
         "with other content", "nothing was accepted", "use another one",
     ),
     (

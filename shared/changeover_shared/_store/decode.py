@@ -26,7 +26,7 @@ from changeover_shared._errors import (
 )
 from changeover_shared._events import Event, decode_event
 from changeover_shared._items import decode_item
-from changeover_shared._results import TranscriptItem, TurnRecord
+from changeover_shared._results import TranscriptItem, TurnRecord, at
 from changeover_shared._store.records import (
     Appended,
     CancelAnswer,
@@ -248,7 +248,9 @@ def _refusal(word: str, values: list[Any], asked: Submit) -> ChangeoverError:
     session_id, submission_id = asked.session_id, asked.submission_id
     match word:
         case "MISMATCH":
-            return IdReused(session_id=session_id, submission_id=submission_id)
+            return IdReused(
+                session_id=session_id, submission_id=submission_id, first=at(int(values[0]))
+            )
         case "UNKNOWN":
             return UnknownSession(session_id=session_id)
         case "DELETED":

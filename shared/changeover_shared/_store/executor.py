@@ -55,6 +55,8 @@ class Executor:
         self._client = client
         self._blocking = blocking
         self._reached = reached
+        self.where = reached.target.shown if reached else "the given client"
+        """The server, as people may see it."""
         self._loading: dict[str, asyncio.Future[Any]] = {}
         self._queue: deque[Group] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()

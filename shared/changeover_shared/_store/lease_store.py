@@ -280,12 +280,6 @@ class LeaseStore:
             await self._read("XRANGE", self._key(session_id, "transcript"), f"{from_n}-0", "+")
         )
 
-    async def read_context(self, session_id: str, epoch: int) -> bytes | None:
-        """The rewritten prefix of a context epoch."""
-        key = self.keys.of(session_id).context(session_id, epoch)
-        found: bytes | None = await self._read("GET", key)
-        return found
-
     async def ring(self, route: str, partitions: Sequence[int]) -> None:
         """Wake a worker of the route for these partitions. A hint: never raises."""
         if not partitions:

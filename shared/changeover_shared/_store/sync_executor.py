@@ -36,6 +36,8 @@ class SyncExecutor:
         self._client = client
         self._blocking = blocking
         self._reached = reached
+        self.where = reached.target.shown if reached else "the given client"
+        """The server, as people may see it."""
 
     @classmethod
     def connect(cls, url: str, *, name: str = "", timeout_s: float = 5.0) -> SyncExecutor:

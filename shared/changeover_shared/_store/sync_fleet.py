@@ -59,7 +59,6 @@ class SyncFleet:
         Raises `PartitionMismatch` when `partitions` was set and the fleet has another number,
         `FormatTooNew` for a layout of a newer release, `StoreUnavailable`.
         """
-        replid = executor.replication_id()
         keys = Keys(settings.prefix, settings.partitions)
         mine = json.dumps(
             {
@@ -68,9 +67,13 @@ class SyncFleet:
                 "limits": limits_of(settings),
             }
         )
-        _, stored, (seconds, micros) = executor.commands(
-            [("SET", keys.config, mine, "NX"), ("GET", keys.config), ("TIME",)]
-        )
+        try:
+            replid = executor.replication_id()
+            _, stored, (seconds, micros) = executor.commands(
+                [("SET", keys.config, mine, "NX"), ("GET", keys.config), ("TIME",)]
+            )
+        except StoreUnavailable as error:
+            raise StoreUnavailable(reason=error.reason, where=executor.where) from error
         executor.clock.saw(int(seconds) * 1000 + int(micros) // 1000)
         fleet = json.loads(stored)
         if fleet["layout"] != LAYOUT:

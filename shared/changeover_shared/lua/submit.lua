@@ -54,7 +54,7 @@
 -- REPLIES  ACCEPTED    n seq turn status ready_count position agent route {replaced}
 --          MERGED      seq turn      the turn has a control already
 --          DUPLICATE   n seq turn status ending agent route position
---          MISMATCH                  the id was accepted with other content
+--          MISMATCH    accepted_ms   the id was accepted with other content
 --          UNKNOWN                   no such session, and it may not be created
 --          DELETED                   it was deleted, and may not be created again
 --          CLOSED
@@ -89,7 +89,7 @@ end
 local receipt = redis.call('HGET', receipts, id)
 if receipt then
   local r = split(receipt)
-  if r[1] ~= digest then return reply('MISMATCH') end
+  if r[1] ~= digest then return reply('MISMATCH', r[4]) end
   return reply('DUPLICATE', r[2], r[3], get(s, 'turn'), get(s, 'status'), r[5], get(s, 'agent'),
     get(s, 'route'), position_of(tonumber(r[2])))
 end

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+
 from changeover.cli._demo._fleet import Worker
 from changeover.cli._output import say, shown
 
@@ -47,9 +50,10 @@ class Story:
 
     def next(self, session_id: str, acts: str) -> None:
         """Where to go from here."""
+        command = "changeover" if shutil.which("changeover") else sys.argv[0]
         self._line(
-            f"next:  changeover follow {session_id} --from start  ·  "
-            f"changeover explain {session_id}  ·  changeover demo --act {acts}"
+            f"next:  {command} follow {session_id} --from start  ·  "
+            f"{command} explain {session_id}  ·  {command} demo --act {acts}"
         )
 
     def _line(self, text: str, *, style: str = "") -> None:
