@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
-import traceback
 from datetime import timedelta
-from importlib.metadata import version
 from typing import Any
 
 import typer
 from pydantic import BaseModel
 
+from changeover_shared._dump import dump
 from changeover_shared._errors import (
     ChangeoverError,
     Invalid,
@@ -95,14 +92,9 @@ def _known(error: Exception) -> ChangeoverError | None:
 
 
 def _bug(error: Exception) -> int:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="changeover-bug-", suffix=".txt", delete=False, encoding="utf-8"
-    ) as dump:
-        dump.write(f"changeover {version('changeover')}, Python {sys.version}\n\n")
-        dump.writelines(traceback.format_exception(error))
     typer.echo(
         f"changeover: this is a bug: {type(error).__name__}; what it was doing may be done in "
-        f"part; please report it with {dump.name}",
+        f"part; please report it with {dump(error)}",
         err=True,
     )
     return BUG
