@@ -139,11 +139,13 @@ def _ready(
         text = f"{lead}: it was written in format {written}, this release reads {FORMAT}"
         return "format_too_new", text, "start workers of the newer release", facts
     if not serving:
-        text = f"{lead}: no worker serves its queue {queue}"
-        return "no_worker_for_queue", text, f"changeover worker APP -q {queue}", facts
+        return _unserved(lead, head.agent, queue, workers, facts)
     if not any(head.agent in w.agents for w in serving):
         text = f"{lead}: no worker of queue {queue} has its agent {head.agent}"
-        remedy = f"add the agent {head.agent} to the app of the workers of {queue}"
+        remedy = (
+            f"add the agent {head.agent} to the app of the workers of {queue}; if the name is "
+            "wrong, use another session with the right --agent"
+        )
         return "no_worker_for_agent", text, remedy, facts
     wish = "a free slot"
     if head.attempts >= SUSPECT_AFTER:
@@ -154,6 +156,22 @@ def _ready(
     full = all(w.sessions >= w.slots for w in serving)
     more = "start another worker, or raise CHANGEOVER_CONCURRENCY" if full else None
     return "waiting_for_slot", text, more, {**facts, "position": _one_up(place)}
+
+
+def _unserved(
+    lead: str, agent: str, queue: str, workers: Sequence[WorkerInfo], facts: dict[str, Json]
+) -> _Reason:
+    text, remedy = (
+        f"{lead}: no worker serves its queue {queue}",
+        f"changeover worker APP -q {queue}",
+    )
+    if workers and not any(agent in w.agents for w in workers):
+        text += f", and none has its agent {agent}"
+        remedy = (
+            f"start a worker of an app that has the agent {agent}: {remedy}; if the name is wrong, "
+            "use another session with the right --agent"
+        )
+    return "no_worker_for_queue", text, remedy, facts
 
 
 def _idle(

@@ -126,6 +126,21 @@ def test_an_agent_that_no_worker_of_the_queue_has_is_named() -> None:
     said = told(worker("a", agents=("support",)), worker("b", queues=("x",)))
     assert said.code == "no_worker_for_agent"
     assert "no worker of queue triage has its agent triage" in said.text
+    assert said.remedy == (
+        "add the agent triage to the app of the workers of triage; if the name is wrong, "
+        "use another session with the right --agent"
+    )
+
+
+def test_an_agent_that_no_worker_at_all_has_may_be_a_wrong_name() -> None:
+    said = told(worker("a", queues=("x",), agents=("support",)))
+    assert said.code == "no_worker_for_queue"
+    assert said.text.endswith("no worker serves its queue triage, and none has its agent triage")
+    assert said.remedy == (
+        "start a worker of an app that has the agent triage: changeover worker APP -q triage; "
+        "if the name is wrong, use another session with the right --agent"
+    )
+    assert told().remedy == "changeover worker APP -q triage"
 
 
 def test_a_session_in_the_line_says_its_position() -> None:
