@@ -22,5 +22,7 @@ FORCED: Final = 75
 """A worker was stopped by force."""
 MISCONFIGURED: Final = 78
 """It will not start with this configuration or this server; do not restart."""
+MENDABLE: Final = 79
+"""From a worker to `changeover dev` alone: as 78, and an edit of the app may help."""
 INTERRUPTED: Final = 130
 """Ctrl-C."""

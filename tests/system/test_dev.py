@@ -59,15 +59,18 @@ def bot(tmp_path: Path) -> Bot:
 
 
 @contextmanager
-def dev(bot: Bot, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def dev(
+    bot: Bot, *options: str, app: str = "bot:app"
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     log = bot.directory / "dev.log"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [COMMAND, "dev", "bot:app", *options],
+            [COMMAND, "dev", app, *options],
             cwd=bot.directory,
             stdout=out,
             stderr=out,
-            env={**os.environ, "CHANGEOVER_LOG_FORMAT": "text"},
+            env={**environment, "CHANGEOVER_LOG_FORMAT": "text"},
         )
     try:
         yield process, log
@@ -105,6 +108,43 @@ def test_an_app_that_does_not_import_is_shown_and_its_next_change_waited_for(bot
         receipt = client.submit("s", "look around")
         outcome = client.wait("s", receipt.submission_id, timeout="30s")
         assert outcome.text == "mended code answers"
+
+
+KEYLESS = """
+from changeover_worker import Agent, App
+
+app = App(models={"m": "openai:gpt-5-mini"}, agents=[Agent("assistant", model="m")])
+"""
+
+
+@pytest.mark.parametrize(
+    ("app", "text"),
+    [
+        ("nowhere:app", "No module named 'nowhere'"),
+        ("bot", "it is not of the form module:attribute"),
+        ("bot:none", "module 'bot' has no attribute 'none'"),
+        ("bot:app", "set OPENAI_API_KEY"),
+    ],
+)
+def test_what_no_edit_of_the_app_mends_ends_it_at_the_first_start(
+    bot: Bot, app: str, text: str
+) -> None:
+    (bot.directory / "bot.py").write_text(KEYLESS)
+    with dev(bot, app=app) as (process, log):
+        assert process.wait(30) == 78
+    assert text in log.read_text()
+    assert "waiting for a change" not in log.read_text()
+
+
+def test_an_edit_that_asks_for_a_key_leaves_it_waiting_and_is_mended_by_the_next(bot: Bot) -> None:
+    with dev(bot) as (process, log):
+        wait_until(lambda: "worker_ready" in log.read_text(), "the first worker")
+        (bot.directory / "bot.py").write_text(KEYLESS)
+        wait_until(lambda: "needs a restart of changeover dev" in log.read_text(), "the refusal")
+        bot.write("mended")
+        wait_until(lambda: log.read_text().count("worker_ready") == 2, "the second worker")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(40) == 0
 
 
 def test_without_reload_an_app_that_does_not_import_ends_it(bot: Bot) -> None:

@@ -100,6 +100,10 @@ class App:
         return nullcontext() if self._lifespan is None else self._lifespan(self)
 
 
+class AppBroken(AppNotFound):
+    """The app's module is there and raised while it was imported."""
+
+
 def load_app(target: str) -> App:
     """Import the app at `module:attribute`, with the current directory on the path.
 
@@ -128,8 +132,12 @@ def _import(name: str, target: str) -> ModuleType:
         return importlib.import_module(name)
     except KeyboardInterrupt:
         raise
+    except ModuleNotFoundError as error:
+        missing = error.name is not None and f"{name}.".startswith(f"{error.name}.")
+        kind = AppNotFound if missing else AppBroken
+        raise kind(target=target, reason=why(error)) from error
     except BaseException as error:
-        raise AppNotFound(target=target, reason=why(error)) from error
+        raise AppBroken(target=target, reason=why(error)) from error
 
 
 def why(error: BaseException) -> str:

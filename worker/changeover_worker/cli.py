@@ -12,11 +12,18 @@ import typer
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._dump import dump
-from changeover_shared._errors import Invalid, SetupError, StoreUnavailable
-from changeover_shared._exit_codes import BUG, MISCONFIGURED, UNANSWERED
+from changeover_shared._errors import (
+    AppFailed,
+    ExtraMissing,
+    Invalid,
+    KeyMissing,
+    SetupError,
+    StoreUnavailable,
+)
+from changeover_shared._exit_codes import BUG, MENDABLE, MISCONFIGURED, UNANSWERED
 from changeover_shared._server.url import redis_url
 from changeover_shared._settings import Settings, read_settings
-from changeover_worker._app import load_app
+from changeover_worker._app import AppBroken, load_app
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
 from changeover_worker._process.serve import serve
@@ -34,7 +41,9 @@ _PASSED_ON = (
 def worker(
     app: Annotated[
         str | None,
-        typer.Argument(help="The app, as module:attribute. Default: CHANGEOVER_APP."),
+        typer.Argument(
+            metavar="APP", help="The app, as module:attribute. Default: CHANGEOVER_APP."
+        ),
     ] = None,
     queue: Annotated[
         list[str] | None,
@@ -55,9 +64,18 @@ def worker(
     burst: Annotated[
         bool, typer.Option("--burst", help="Stop when there is nothing left to do.")
     ] = False,
-    redis: Annotated[str | None, typer.Option("--redis", help="Where Redis is.")] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            "--redis",
+            metavar="URL",
+            help="Where Redis is. "
+            "Default: CHANGEOVER_REDIS_URL, REDIS_URL, ./.changeover if there.",
+        ),
+    ] = None,
     incarnation: Annotated[str | None, typer.Option("--incarnation", hidden=True)] = None,
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+    dev: Annotated[bool, typer.Option("--dev", hidden=True)] = False,
 ) -> None:
     """Run sessions.
 
@@ -89,7 +107,7 @@ def worker(
                 burst=burst,
             )
     except (SetupError, Invalid) as error:
-        _refuse(error, MISCONFIGURED)
+        _refuse(error, MENDABLE if dev and mendable(error) else MISCONFIGURED)
     except StoreUnavailable as error:
         _refuse(error, UNANSWERED)
     except Exception as error:
@@ -108,6 +126,13 @@ def _target(settings: Settings) -> str:
             unchanged="nothing was started",
         )
     return settings.app
+
+
+def mendable(error: Exception) -> bool:
+    """Whether the error came from the app's own code, so that an edit of it may help."""
+    if isinstance(error, AppBroken):
+        return not isinstance(error.__cause__, ExtraMissing | KeyMissing)
+    return isinstance(error, Invalid | AppFailed)
 
 
 def _refuse(error: Exception, code: int) -> NoReturn:

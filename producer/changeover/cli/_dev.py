@@ -15,11 +15,11 @@ from typing import Annotated, Final
 import typer
 
 from changeover.cli._changes import Changes
-from changeover.cli._entry_points import require_worker
+from changeover.cli._entry_points import require_parts
 from changeover.cli._options import Json, Redis
 from changeover.cli._output import note
 from changeover_shared._errors import StoreUnavailable
-from changeover_shared._exit_codes import DONE, FORCED, MISCONFIGURED
+from changeover_shared._exit_codes import DONE, FORCED, MENDABLE, MISCONFIGURED
 from changeover_shared._identifiers import new_incarnation
 from changeover_shared._server.reach import reach
 from changeover_shared._server.url import EMBEDDED_URL, told_url
@@ -30,6 +30,7 @@ NAME: Final = "dev"
 RESTART_S: Final = 1.0
 """How long a worker that died is not replaced, so that one that cannot live does not spin."""
 FAREWELL_S: Final = 2.0
+_OR_RESTART: Final = "; what is not in a file needs a restart of changeover dev"
 
 
 def dev(
@@ -45,9 +46,10 @@ def dev(
     A turn that runs while a file changes goes on in the new code, at its next step. The server
     is an embedded one in ./.changeover unless a URL is given. Ctrl-C drains the worker.
     """
-    require_worker("changeover dev")
+    where = told_url(redis, read_settings()) or EMBEDDED_URL
+    require_parts("changeover dev", where)
     narrator = Narrator(as_json=as_json)
-    raise typer.Exit(asyncio.run(_serve(app, redis, narrator, reload=reload)))
+    raise typer.Exit(asyncio.run(_serve(app, where, narrator, reload=reload)))
 
 
 class Narrator:
@@ -71,8 +73,7 @@ class Narrator:
             note(text)
 
 
-async def _serve(app: str, url: str | None, narrator: Narrator, *, reload: bool) -> int:
-    where = told_url(url, read_settings()) or EMBEDDED_URL
+async def _serve(app: str, where: str, narrator: Narrator, *, reload: bool) -> int:
     reached = await asyncio.to_thread(reach, where)
     try:
         if reached.embedded is not None:
@@ -117,6 +118,8 @@ class Dev:
         self._changes = Changes(Path.cwd()) if reload else None
         self._stopping = asyncio.Event()
         self._alive: list[Started] = []
+        self._edited = False
+        """A file has changed since the start, and the next change may mend what that one broke."""
 
     async def run(self) -> int:
         """Run until a signal, or until the worker ends when nothing is reloaded; the exit code."""
@@ -126,7 +129,8 @@ class Dev:
         try:
             while not self._stopping.is_set():
                 code = await self._one_worker()
-                if self._changes is None:
+                hopeless = code == MISCONFIGURED and not self._edited
+                if self._changes is None or hopeless:
                     return code
         finally:
             codes = await self._end_all()
@@ -150,12 +154,15 @@ class Dev:
         try:
             await asyncio.wait({worker.exited, change, stop}, return_when=asyncio.FIRST_COMPLETED)
             if change.done():
+                self._edited = True
                 self._narrator.tell(f"{change.result()} changed: the worker hands off to a new one")
                 worker.drain()
                 return DONE
             code = await worker.exited
             if self._changes is not None and not self._stopping.is_set():
                 await self._after_death(worker, code, change, stop)
+            if code == MENDABLE:
+                return MISCONFIGURED if self._changes is None else DONE
             return code if code >= 0 else 128 - code
         finally:
             for task in (change, stop):
@@ -169,9 +176,12 @@ class Dev:
         stop: asyncio.Task[bool],
     ) -> None:
         """Wait for what may help: a change if the app does not start, else a moment."""
-        if code == MISCONFIGURED:
-            self._narrator.tell("waiting for a change")
+        if code == MENDABLE or (code == MISCONFIGURED and self._edited):
+            self._narrator.tell("waiting for a change" + ("" if code == MENDABLE else _OR_RESTART))
             await asyncio.wait({change, stop}, return_when=asyncio.FIRST_COMPLETED)
+            self._edited |= change.done()
+            return
+        if code == MISCONFIGURED:
             return
         self._narrator.tell(f"the worker ended with {code}; a new one is started")
         await self._bury(worker)
@@ -188,7 +198,7 @@ class Dev:
         incarnation = new_incarnation(NAME)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "changeover_worker", self._app, "--processes", "1"),
-            *("--name", NAME, "--incarnation", incarnation, "--parent", str(os.getpid())),
+            *("--name", NAME, "--incarnation", incarnation, "--parent", str(os.getpid()), "--dev"),
             stdin=asyncio.subprocess.DEVNULL,
             env={**self._narrator.environment, "CHANGEOVER_REDIS_URL": self._url},
             # A Ctrl-C at the terminal comes here alone, and is passed on.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
@@ -11,6 +12,8 @@ import typer
 
 from changeover.cli._options import START
 from changeover_shared._errors import ExtraMissing
+from changeover_shared._server.process import find_program
+from changeover_shared._server.url import parse_url
 
 GROUP: Final = "changeover.cli"
 _ABOUT: Final = {"worker": "Run sessions."}
@@ -21,7 +24,8 @@ def add_entry_points(app: typer.Typer, wanted: str | None) -> None:
     """Add every command of the group. Raises `ExtraMissing` when the wanted one has no extra."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         if point.name == wanted:
-            app.command(point.name, rich_help_panel=START)(load(point))
+            command = load(point)
+            app.command(point.name, help=about(command), rich_help_panel=START)(command)
         else:
             app.command(
                 point.name, help=_ABOUT.get(point.name, point.value), rich_help_panel=START
@@ -57,13 +61,34 @@ def _modules_of_extra(point: EntryPoint) -> set[str]:
     }
 
 
-def require_worker(command: str) -> None:
-    """Raise `ExtraMissing` in the name of `command` when workers cannot be started here."""
+def require_parts(command: str, url: str) -> None:
+    """Raise `ExtraMissing` in the name of `command` when workers cannot be started here.
+
+    It names all that is missing: a server too, when `url` asks for an embedded one.
+    """
     for point in entry_points(group=GROUP, name="worker"):
         try:
             load(point)
         except ExtraMissing as error:
-            raise ExtraMissing(what=command, extra="worker") from error
+            extra = "worker" if _has_server(url) else "worker,embedded"
+            raise ExtraMissing(what=command, extra=extra) from error
+
+
+def _has_server(url: str) -> bool:
+    """Whether no server has to be installed for `url`."""
+    if parse_url(url).scheme != "embedded":
+        return True
+    try:
+        find_program()
+    except ExtraMissing:
+        return False
+    return True
+
+
+def about(command: Callable[..., Any]) -> str:
+    """What help says of a command: its docstring, each paragraph on one line for any terminal."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _not_wanted() -> None:

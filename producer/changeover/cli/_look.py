@@ -5,24 +5,32 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Final, get_args
 
 import typer
 
 from changeover._client import Client
 from changeover._explain import Explanation
 from changeover._operator import Operator
-from changeover.cli._options import Json, Limit, Redis, Session
+from changeover.cli._options import Json, Limit, Redis, Session, one_of
 from changeover.cli._output import ago, clock, say, say_json, say_list, say_page, say_table
 from changeover_shared._identifiers import worker_of
 from changeover_shared._results import Page, SessionInfo, WorkerInfo
 from changeover_shared._units import show_duration
 from changeover_shared._words import SessionStatus
 
+_STATUSES: Final = get_args(SessionStatus)
+
 
 def sessions(
     status: Annotated[
-        SessionStatus | None, typer.Option("--status", help="Only those that stand so.")
+        SessionStatus | None,
+        typer.Option(
+            "--status",
+            parser=one_of(*_STATUSES),
+            metavar="|".join(_STATUSES),
+            help="Only those that stand so.",
+        ),
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Only those of this queue.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Only those of this agent.")] = None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import typer
 
 from changeover.cli import _chat, _demo, _dev, _follow, _look, _show, _submit, _talk, _version
-from changeover.cli._entry_points import add_entry_points
+from changeover.cli._entry_points import about, add_entry_points
 from changeover.cli._exits import end_with
 from changeover.cli._options import LOOK, START, TALK
 from changeover_shared._exit_codes import INTERRUPTED
@@ -45,20 +45,24 @@ def build(wanted: str | None) -> typer.Typer:
         rich_markup_mode="rich",
     )
     app.callback()(_no_options)
-    app.command("demo", rich_help_panel=START)(_demo.demo)
-    app.command("dev", rich_help_panel=START)(_dev.dev)
+    _add(app, START, _demo.demo)
+    _add(app, START, _dev.dev)
     add_entry_points(app, wanted)
-    app.command("submit", rich_help_panel=TALK)(_submit.submit)
-    app.command("chat", rich_help_panel=TALK)(_chat.chat)
-    app.command("follow", rich_help_panel=TALK)(_follow.follow)
-    app.command("interrupt", rich_help_panel=TALK)(_talk.interrupt)
-    app.command("cancel", rich_help_panel=TALK)(_talk.cancel)
-    app.command("sessions", rich_help_panel=LOOK)(_look.sessions)
-    app.command("show", rich_help_panel=LOOK)(_show.show)
-    app.command("explain", rich_help_panel=LOOK)(_look.explain)
-    app.command("workers", rich_help_panel=LOOK)(_look.workers)
-    app.command("version", rich_help_panel=LOOK)(_version.version)
+    _add(app, TALK, _submit.submit)
+    _add(app, TALK, _chat.chat)
+    _add(app, TALK, _follow.follow)
+    _add(app, TALK, _talk.interrupt)
+    _add(app, TALK, _talk.cancel)
+    _add(app, LOOK, _look.sessions)
+    _add(app, LOOK, _show.show)
+    _add(app, LOOK, _look.explain)
+    _add(app, LOOK, _look.workers)
+    _add(app, LOOK, _version.version)
     return app
+
+
+def _add(app: typer.Typer, panel: str, command: Callable[..., None]) -> None:
+    app.command(command.__name__, help=about(command), rich_help_panel=panel)(command)
 
 
 def _no_options() -> None:

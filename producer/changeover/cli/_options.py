@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
@@ -24,3 +25,14 @@ Agent = Annotated[
     str | None, typer.Option("--agent", help="Who answers, when the session is created.")
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many.")]
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A parser of an option that takes one of a few words."""
+
+    def parse(word: str) -> str:
+        if word not in words:
+            raise typer.BadParameter(f"{word!r} is not one of {', '.join(words)}")
+        return word
+
+    return parse

@@ -13,16 +13,25 @@ from changeover.cli._demo._failed import DemoFailed
 from changeover.cli._demo._fleet import demo_fleet
 from changeover.cli._demo._story import Story
 from changeover.cli._demo._verdict import Act, Verdict, judge
-from changeover.cli._entry_points import require_worker
-from changeover.cli._options import Json
+from changeover.cli._entry_points import require_parts
+from changeover.cli._options import Json, one_of
 from changeover.cli._output import say_json
 from changeover_shared._exit_codes import DONE, ENDED_BADLY, INTERRUPTED
+from changeover_shared._server.url import EMBEDDED_URL
 
 _ACTS: Final = {"kill": _acts.kill, "freeze": _acts.freeze, "drain": _acts.drain}
 
 
 def demo(
-    act: Annotated[Act, typer.Option("--act", help="What happens to the worker.")] = "kill",
+    act: Annotated[
+        Act,
+        typer.Option(
+            "--act",
+            parser=one_of(*_ACTS),
+            metavar="|".join(_ACTS),
+            help="What happens to the worker.",
+        ),
+    ] = "kill",
     redis: Annotated[
         str | None,
         typer.Option("--redis", metavar="URL", help="Default: embedded, in ./.changeover."),
@@ -33,7 +42,7 @@ def demo(
 
     Real processes and real signals; the model is scripted. Ends with 1 if a promise was broken.
     """
-    require_worker("changeover demo")
+    require_parts("changeover demo", redis or EMBEDDED_URL)
     try:
         code = asyncio.run(_perform(act, redis, as_json=as_json))
     except asyncio.CancelledError:
