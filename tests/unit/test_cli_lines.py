@@ -18,6 +18,7 @@ from changeover_shared._events import (
     ToolCallEnd,
     TurnAborted,
     TurnFailed,
+    Warned,
     WorkerChanged,
 )
 from changeover_shared._words import Effect, StepEnding, WorkerChange
@@ -93,6 +94,19 @@ def test_a_newer_kind_of_event_is_no_line_but_is_in_the_journal() -> None:
     event = Event.model_validate({"type": "moon_landed", "seq": 7, "fence": 2, "where": "sea"})
     assert without_times([event]) == []
     assert journal_line(event).endswith('f2  moon_landed  {"where":"sea"}')
+
+
+@pytest.mark.parametrize(
+    ("warned", "told"),
+    [
+        (Warned(code="stale_turn"), "a request to stop a turn came after that turn; the running"),
+        (Warned(code="no_agent", text="w has no agent 'x'"), "w has no agent 'x' ──"),
+        (Warned(code="moon_landed"), "moon_landed ──"),
+    ],
+)
+def test_a_warning_is_told_in_words_of_its_own_or_by_its_code(warned: Warned, told: str) -> None:
+    (line,) = without_times([warned])
+    assert line.startswith(f"── warning: {told}")
 
 
 def test_control_characters_are_not_passed_on() -> None:

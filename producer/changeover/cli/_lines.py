@@ -39,6 +39,18 @@ _CHANGES: Final = {
     "taken_over": "lost its lease",
     "evicted": "was declared dead",
 }
+_WARNINGS: Final = {
+    "no_turn": "a request to stop the turn came while none was running",
+    "stale_turn": "a request to stop a turn came after that turn; the running one goes on",
+    "stale": "an answer came that nobody waits for any more",
+    "answered": "a second answer came; the first one stands",
+    "length": "the model's answer was cut off by its length limit",
+    "blank_answer": "the model answered without any text",
+    "unknown_model": "the app does not have the model; the session keeps the one that it has",
+    "unknown_op": "the worker's release does not know the operation; it was not carried out",
+    "no_agent": "the worker's app does not have the session's agent; it waits for one that has",
+}
+"""What a warning without a text of its own means."""
 
 
 @dataclass
@@ -94,7 +106,7 @@ class Lines:
             case SessionClosed():
                 return f"closed{f': {event.reason}' if event.reason else ''}"
             case Warned():
-                return f"warning {event.code}{f': {event.text}' if event.text else ''}"
+                return f"warning: {event.text or _WARNINGS.get(event.code, event.code)}"
             case Gap(reason="rewound"):
                 return f"events {event.first} to {event.last} are lost; their numbers come again"
             case Gap():

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
@@ -180,9 +181,16 @@ def parse(raw: bytes, defaults: Defaults, seen: Counter[str]) -> Submission:
 
 def _why(error: ValidationError) -> str:
     told = [
-        f"{'.'.join(map(str, one['loc'])) or 'the line'}: {one['msg']}" for one in error.errors()
+        f"{'.'.join(map(str, one['loc'])) or 'the line'}: {_wrong(one)}" for one in error.errors()
     ]
     return f"{'; '.join(told)}; it was not sent"
+
+
+def _wrong(found: ErrorDetails) -> str:
+    """What is wrong with one field."""
+    if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
+        return f"there is no such field; there are {', '.join(Line.model_fields)}"
+    return found["msg"].removeprefix("Value error, ")
 
 
 def _open(path: Path, stack: ExitStack) -> tuple[Iterable[bytes], int | None]:
@@ -196,7 +204,8 @@ def _open(path: Path, stack: ExitStack) -> tuple[Iterable[bytes], int | None]:
                 total = sum(1 for _ in counted)
         return stack.enter_context(path.open("rb")), total
     except OSError as error:
-        raise Invalid(field="--many", reason=str(error)) from error
+        reason = f"{path} cannot be read: {error.strerror or error}"
+        raise Invalid(field="--many", reason=reason) from error
 
 
 def _progress() -> Progress:

@@ -30,6 +30,7 @@ from changeover_shared._identifiers import worker_of
 from changeover_shared._items import AssistantMessage, ToolResult, UserMessage
 from changeover_shared._results import Page, SessionInfo, TranscriptItem, TurnRecord
 from changeover_shared._view import View
+from changeover_shared._words import Ending
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -108,7 +109,9 @@ def _print_whole(info: SessionInfo, view: View, *, as_json: bool) -> None:
         note(f"the newest of {len(view.messages)} messages; all: --transcript")
     for message in view.messages[-_MESSAGES:]:
         who = message.author if message.role == "user" else info.agent
-        say(f"{message.seq:>6}  {shown(who):<10} {one_line(message.text)}")
+        ended = message.ending not in (None, Ending.COMPLETED)
+        mark = f"  [{message.ending}]" if ended else ""
+        say(f"{message.seq:>6}  {shown(who):<10} {one_line(message.text)}{mark}")
     if view.text:
         say(f"        {info.agent:<10} {one_line(view.text)} …")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +16,7 @@ from changeover._client import Client
 from changeover.cli._many import Defaults, submit_file
 from changeover.cli._options import Agent, Json, Redis
 from changeover.cli._output import note, say, say_json, shown
+from changeover_shared._errors import WaitTimeout
 from changeover_shared._exit_codes import DONE, ENDED_BADLY
 from changeover_shared._results import Outcome, Receipt
 from changeover_shared._units import duration
@@ -25,7 +28,7 @@ def submit(
         str | None, typer.Argument(metavar="SESSION", help="The session's id.")
     ] = None,
     text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT|-]", help="What to say; - reads stdin.")
+        str | None, typer.Argument(metavar="TEXT|-", help="What to say; - reads stdin.")
     ] = None,
     agent: Agent = None,
     submission_id: Annotated[
@@ -60,10 +63,8 @@ def submit(
         if session is not None or submission_id is not None:
             raise typer.BadParameter("--many takes its sessions, texts and ids from the file")
         defaults = Defaults(agent=agent, model=model, priority=priority)
-        code = asyncio.run(
-            submit_file(many, defaults, url=redis, wait=wait, timeout=span, as_json=as_json)
-        )
-        raise typer.Exit(code)
+        sending = submit_file(many, defaults, url=redis, wait=wait, timeout=span, as_json=as_json)
+        raise typer.Exit(_run(sending))
     if session is None:
         raise typer.BadParameter("name a session, or a file with --many")
     said = _text(text)
@@ -80,14 +81,38 @@ def submit(
             outcome = await client.wait(session, receipt.submission_id, timeout=span)
             return _show_outcome(outcome, as_json=as_json)
 
-    raise typer.Exit(asyncio.run(send()))
+    raise typer.Exit(_run(send()))
+
+
+class StillRunning(WaitTimeout):
+    """A wait that is over, told in the words of the command line."""
+
+    def __str__(self) -> str:
+        session, submission = self.receipt.session_id, self.receipt.submission_id
+        return (
+            f"{submission} of {session} has not ended after {_waited(self.waited)}; it goes on; "
+            f"changeover follow {session} --from {max(0, self.receipt.seq - 1)} "
+            f"--until {submission}"
+        )
+
+
+def _run(sending: Coroutine[Any, Any, int]) -> int:
+    try:
+        return asyncio.run(sending)
+    except WaitTimeout as late:
+        raise StillRunning(receipt=late.receipt, waited=late.waited) from late
+
+
+def _waited(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{round(seconds, 1):g} s"
 
 
 def _text(text: str | None) -> str:
     if text is not None and text != "-":
         return text
     if text is None and sys.stdin.isatty():
-        raise typer.BadParameter("say something: TEXT, or - to read it from stdin")
+        raise typer.BadParameter("give TEXT, or - for stdin")
     return sys.stdin.read().removesuffix("\n")
 
 
