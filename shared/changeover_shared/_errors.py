@@ -275,7 +275,8 @@ class StoreUnavailable(ChangeoverError):
         reason = reason.rstrip(".")
         if where is not None:
             text = (
-                f"no Redis answers at {where}: {reason}; nothing was sent; start it, or name "
+                f"no Redis answers at {where}: {reason}; nothing was sent; {_plain(where, reason)}"
+                "start it, or name "
                 "another one: CHANGEOVER_REDIS_URL, or embedded://./.changeover for one of your own"
             )
         elif submission_id is None:
@@ -290,6 +291,14 @@ class StoreUnavailable(ChangeoverError):
         self.submission_id = submission_id
         self.where = where
         """The server that could not be reached at all; None once it has answered."""
+
+
+def _plain(where: str, reason: str) -> str:
+    """What else may be wrong with a server whose URL asks for TLS."""
+    # A certificate that is refused shows that it does speak TLS.
+    if not where.startswith("rediss://") or "certificate" in reason.lower():
+        return ""
+    return "if the server does not speak TLS, use redis://; else "
 
 
 class LeaseError(ChangeoverError):

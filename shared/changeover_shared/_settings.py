@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from changeover_shared import _identifiers
 from changeover_shared._errors import Invalid
 from changeover_shared._units import Size, Span
+
+_NOT_STARTED: Final = "nothing was started"
 
 
 class Settings(BaseSettings):
@@ -89,8 +92,8 @@ class Settings(BaseSettings):
 
     @field_validator("prefix", "agent")
     @classmethod
-    def _names(cls, value: str) -> str:
-        return _identifiers.name(value, field="prefix or agent")
+    def _names(cls, value: str, info: ValidationInfo) -> str:
+        return _identifiers.name(value, field=info.field_name or "settings")
 
     @field_validator("tenant")
     @classmethod
@@ -117,4 +120,12 @@ def read_settings(**given: Any) -> Settings:
         first = error.errors()[0]
         where = "_".join(str(part) for part in first["loc"]).upper()
         field = f"CHANGEOVER_{where}" if where else "settings"
-        raise Invalid(field=field, reason=first["msg"].removeprefix("Value error, ")) from error
+        raise Invalid(field=field, reason=_reason(first), unchanged=_NOT_STARTED) from error
+
+
+def _reason(found: ErrorDetails) -> str:
+    cause = found.get("ctx", {}).get("error")
+    # The text of an `Invalid` names a field and what was not done; the caller says both itself.
+    return (
+        cause.reason if isinstance(cause, Invalid) else found["msg"].removeprefix("Value error, ")
+    )

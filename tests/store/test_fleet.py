@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from changeover_shared._errors import FormatTooNew, PartitionMismatch
+from changeover_shared._results import WorkerInfo
 from changeover_shared._server.connect import sync_client
 from changeover_shared._server.url import parse_url
 from changeover_shared._settings import read_settings
-from changeover_shared._store.executor import Executor
+from changeover_shared._store.executor import Executor, Group
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys
 from changeover_shared._store.records import Create, Submit, Submitted
@@ -287,3 +288,36 @@ async def test_the_limits_of_whoever_creates_a_fleet_hold_for_everybody(stores: 
 async def test_limits_that_nobody_named_are_no_difference(stores: Stores) -> None:
     joined = await Fleet.join(stores.executor, small_settings())
     assert joined.differences == ()
+
+
+async def test_a_batch_keeps_its_order_although_its_script_comes_and_goes(
+    drive: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is sent back with NOSCRIPT, and somebody loads the script before the next one comes."""
+    executor = drive.stores.executor
+    await drive.submit("first")
+    flushed = asyncio.Event()
+    send = executor._send
+    text = script("submit").plain if executor.plain_scripts else script("submit").text
+
+    async def forget_in_mid_pipeline(batch: Group) -> None:
+        if len(batch) > 10 and not flushed.is_set():
+            flushed.set()
+            ignored = asyncio.get_running_loop().create_future
+            batch[5:5] = [(("SCRIPT", "FLUSH"), ignored())]
+            batch[8:8] = [(("SCRIPT", "LOAD", text), ignored())]
+        await send(batch)
+
+    monkeypatch.setattr(executor, "_send", forget_in_mid_pipeline)
+    create = Create(drive.route, "assistant")
+    sent = [Submit(drive.session, f"m{n}", f"d{n}", "turn", "body", create) for n in range(20)]
+    answers = await drive.stores.producer.submit_all(sent)
+    assert flushed.is_set()
+    assert [answer.n for answer in answers if isinstance(answer, Submitted)] == list(range(2, 22))
+
+
+async def test_an_entry_of_another_release_in_the_registry_is_left_out(stores: Stores) -> None:
+    await stores.worker.register("w:1", WorkerInfo(worker="w", incarnation="w:1"))
+    await stores.executor.command("HSET", stores.producer.keys.workers, "n:1", '{"state":"new"}')
+    assert [worker.incarnation for worker in await stores.worker.registry()] == ["w:1"]
+    assert [worker.incarnation for worker in await stores.producer.workers()] == ["w:1"]

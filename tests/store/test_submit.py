@@ -557,3 +557,13 @@ async def test_only_messages_choose_the_priority(drive: Driver) -> None:
     assert (await drive.head())["priority"] == "2"
     await drive.interrupt()
     assert (await drive.head())["priority"] == "2"
+
+
+async def test_nothing_passes_a_submission_that_was_sent_back(drive: Driver) -> None:
+    """Something in the middle of a pipeline may send one back: the next one waits for it."""
+    accepted(await drive.submit("m0"))
+    async with drive.unchanged():
+        assert await drive.submit("m2", after="m1") == ["ORDER"]
+    accepted(await drive.submit("m1"))
+    accepted(await drive.submit("m2", after="m1"))
+    assert (await drive.submit("m2", after="m9"))[0] == "DUPLICATE"

@@ -83,7 +83,12 @@ BY_NAME: Mapping[str, Meaning] = {
 }
 """Answers for which redis-py has no class."""
 
-_UNFIT_TEXTS = ("unknown command", "DB index is out of range", "SELECT is not allowed")
+_UNFIT_TEXTS: Mapping[str, str] = {
+    "unknown command": "use a server that has this command under its own name",
+    "DB index is out of range": "use a database that the server has (see CONFIG GET databases)",
+    "SELECT is not allowed": "use database 0, the only one here",
+}
+"""What a plain error answer may hold, and the remedy."""
 
 _REMEDIES: Mapping[str, str] = {
     "NOAUTH": "give a user and a password in the URL",
@@ -144,7 +149,7 @@ def name_of(error: BaseException) -> str:
 
 
 def _meaning_of_answer(error: BaseException) -> Meaning:
-    if any(text in str(error) for text in _UNFIT_TEXTS):
+    if _remedy_of_text(error):
         return Meaning.UNFIT
     return BY_NAME.get(name_of(error), Meaning.BUG)
 
@@ -157,5 +162,10 @@ def _reason(error: BaseException) -> str:
 
 
 def _finding(error: BaseException) -> str:
-    remedy = _REMEDIES.get(name_of(error))
+    remedy = _REMEDIES.get(name_of(error)) or _remedy_of_text(error)
     return f"it answered {_reason(error)!r}" + (f"; {remedy}" if remedy else "")
+
+
+def _remedy_of_text(error: BaseException) -> str | None:
+    said = str(error)
+    return next((remedy for text, remedy in _UNFIT_TEXTS.items() if text in said), None)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, cast
+
+from pydantic import ValidationError
 
 from changeover_shared._errors import (
     AlreadyDecided,
@@ -26,7 +29,7 @@ from changeover_shared._errors import (
 )
 from changeover_shared._events import Event, decode_event
 from changeover_shared._items import decode_item
-from changeover_shared._results import TranscriptItem, TurnRecord, at
+from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo, at
 from changeover_shared._store.records import (
     Appended,
     CancelAnswer,
@@ -380,6 +383,15 @@ def committed(reply: list[Any]) -> Committed | CommitRefused:
         flat = values[0] if word == "INPUT" else values
         return CommitRefused(word, tuple(one.decode() for one in flat))
     raise AssertionError(f"commit answered {word!r}")
+
+
+def workers(flat: Sequence[bytes]) -> tuple[WorkerInfo, ...]:
+    """The registry; entries of a release that says it otherwise are left out."""
+    found = []
+    for _, value in pairs(flat):
+        with suppress(ValidationError):
+            found.append(WorkerInfo.model_validate_json(value))
+    return tuple(found)
 
 
 def context(text: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.limits import Difference
 from changeover_shared._store.records import (
     Appended,
+    BatchGap,
     ClaimRefused,
     Commit,
     CommitRefused,
@@ -48,6 +49,7 @@ T = TypeVar("T")
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 ATTEMPT_S = 5.0
+JOIN_PAUSES_S = (0.1, 0.4, 1.0)
 EVICT_BATCH = 1000
 
 
@@ -65,10 +67,11 @@ class LeaseStore:
 
     @classmethod
     async def open(cls, url: str, settings: Settings, *, name: str = "") -> LeaseStore:
-        """Connect and join the fleet. Raises `SetupError`, `Invalid`, `StoreUnavailable`."""
+        """Connect and join the fleet. Raises `SetupError`, `Invalid`, and `StoreUnavailable` when
+        a few attempts have failed."""
         executor = await Executor.connect(url, name=name, timeout_s=ATTEMPT_S)
         try:
-            return cls(await Fleet.join(executor, settings))
+            return cls(await _joined(executor, settings))
         except BaseException:
             await executor.aclose()
             raise
@@ -185,7 +188,7 @@ class LeaseStore:
     async def append(self, lease: Lease, batch_no: int, events: Sequence[Event]) -> Appended:
         """Add events under the lease; `batch_no` counts 1, 2, 3 ... within one grant.
 
-        Raises `LeaseError`.
+        Raises `LeaseError`, and `BatchGap` when the store has forgotten batches of this grant.
         """
         request = requests.append(
             self.keys,
@@ -198,7 +201,7 @@ class LeaseStore:
         if error := decode.lease_error(reply, lease.session_id, lease.fence):
             raise error
         if reply[0] == "GAP":
-            raise AssertionError(f"append batch {batch_no} of {lease.session_id!r} left a gap")
+            raise BatchGap(int(reply[1]))
         return decode.appended(reply)
 
     async def commit(self, lease: Lease, commit: Commit) -> Committed | CommitRefused:
@@ -317,7 +320,7 @@ class LeaseStore:
     async def registry(self) -> tuple[WorkerInfo, ...]:
         """What every registered incarnation last said of itself."""
         flat = await self._read("HGETALL", self.keys.workers)
-        return tuple(WorkerInfo.model_validate_json(value) for _, value in decode.pairs(flat))
+        return decode.workers(flat)
 
     async def lead_sweep(self, incarnation: str, *, ttl_ms: int) -> bool:
         """Lead the sweep for `ttl_ms` more, if nobody else does. Raises `StoreUnavailable`."""
@@ -412,6 +415,16 @@ class LeaseStore:
         if self._lost:
             self._lost = False
             self.on_back()
+
+
+async def _joined(executor: Executor, settings: Settings) -> Fleet:
+    """Join the fleet; a connection that is cut meanwhile is tried again a few times."""
+    for pause in JOIN_PAUSES_S:
+        try:
+            return await Fleet.join(executor, settings)
+        except StoreUnavailable:
+            await asyncio.sleep(pause)
+    return await Fleet.join(executor, settings)
 
 
 def _as_outage(error: StoreUnavailable | ServerUnfit) -> StoreUnavailable:

@@ -195,6 +195,14 @@ class Appended:
     """The turn's events are over the cap: deltas were left out, everything else was written."""
 
 
+class BatchGap(Exception):
+    """The store knows fewer batches of this grant than its holder: it has been rewound."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(f"the store knows {batch} batches of this grant")
+        self.batch = batch
+
+
 @dataclass(frozen=True, slots=True)
 class NewWait:
     """A wait that a commit opens."""

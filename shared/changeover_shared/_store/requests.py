@@ -79,15 +79,25 @@ def _record(event: Event) -> tuple[str, str, str, str, str]:
 
 
 def submit(
-    keys: Keys, settings: Settings, asked: Submit, *, route: str, not_after_ms: int
+    keys: Keys,
+    settings: Settings,
+    asked: Submit,
+    *,
+    route: str,
+    not_after_ms: int,
+    after: str = "",
 ) -> Request:
-    """Accept one submission; `route` is the session's own if it is known, else the asked one."""
+    """Accept one submission; `route` is the session's own if it is known, else the asked one.
+
+    `after` names an earlier submission of the session that must have been accepted first.
+    """
     partition = keys.of(asked.session_id)
     id_time = id_time_ms(asked.submission_id)
     args: dict[str, Value] = {
         "not_after": not_after_ms,
         "session": asked.session_id,
         "id": asked.submission_id,
+        "after": after,
         "id_time": "" if id_time is None else id_time,
         "digest": asked.digest,
         "class": asked.cls,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from changeover_shared._errors import ChangeoverError, Invalid, StoreUnavailable
@@ -50,8 +50,6 @@ class Store:
         self.settings = fleet.settings
         self._fleet = fleet
         self._routes: dict[str, str] = {}
-        self._proved: set[int] = set()
-        """Partitions that have answered since the connection was last lost."""
 
     @classmethod
     async def open(cls, url: str, settings: Settings) -> Store:
@@ -277,8 +275,7 @@ class Store:
     async def workers(self) -> tuple[WorkerInfo, ...]:
         """What every registered incarnation last said of itself."""
         flat = await self._fleet.executor.command("HGETALL", self.keys.workers)
-        found = (WorkerInfo.model_validate_json(value) for _, value in decode.pairs(flat))
-        return tuple(sorted(found, key=lambda worker: worker.incarnation))
+        return tuple(sorted(decode.workers(flat), key=lambda worker: worker.incarnation))
 
     async def route_backlog(self, session_id: str, route: str) -> tuple[int | None, int]:
         """How many sessions of its partition are ready before this one, and in all."""
@@ -334,9 +331,8 @@ class Store:
         return route
 
     async def _try(self, attempt: _Attempts) -> None:
-        """Ask once for what is open; for one only in each partition that may first have to be
-        created or taken over, since what is sent back there would fall behind what follows."""
-        asked = self._askable(attempt)
+        """Ask once for everything that is still open."""
+        asked = tuple(attempt.open)
         try:
             not_after = await self._not_after(attempt.deadline)
             calls = [
@@ -347,39 +343,23 @@ class Store:
                     route=self._routes.get(attempt.batch[i].session_id)
                     or attempt.batch[i].create.route,
                     not_after_ms=not_after,
+                    after=after,
                 )
-                for i in asked
+                for i, after in attempt.in_order()
             ]
             replies = await self._fleet.call_all(calls)
         except StoreUnavailable as error:
-            self._proved.clear()
             attempt.lost(error)
             return
-        attempt.repeat_at_once = len(asked) < len(attempt.open)
         for i, reply in zip(asked, replies, strict=True):
-            partition = self.keys.of(attempt.batch[i].session_id).partition
-            if isinstance(reply, StoreUnavailable):
-                self._proved.discard(partition)
-                attempt.repeat_at_once = False
-            else:
-                self._proved.add(partition)
-            if isinstance(reply, list) and reply[0] == "ROUTE":
+            word = reply[0] if isinstance(reply, list) else ""
+            if isinstance(reply, list) and word == "ROUTE":
                 self._remember(attempt.batch[i].session_id, reply[1].decode())
+                attempt.repeat_at_once = True
+            elif word == "ORDER":
                 attempt.repeat_at_once = True
             else:
                 attempt.take(i, reply, not_after, self.clock.now_ms())
-
-    def _askable(self, attempt: _Attempts) -> list[int]:
-        asked: list[int] = []
-        unproved: set[int] = set()
-        for i in attempt.open:
-            partition = self.keys.of(attempt.batch[i].session_id).partition
-            if partition in self._proved:
-                asked.append(i)
-            elif partition not in unproved:
-                unproved.add(partition)
-                asked.append(i)
-        return asked
 
     async def _ring(self, attempt: _Attempts) -> None:
         """Wake workers. Only a hint: a ring that is lost costs a second, not a session."""
@@ -412,7 +392,21 @@ class _Attempts:
         self.open = dict.fromkeys(range(len(batch)))
         self.repeat_at_once = False
         self._unresolved: dict[int, int] = {}
+        self._refused: set[str] = set()
         self._tries = 0
+
+    def in_order(self) -> Iterator[tuple[int, str]]:
+        """What is open, each with the submission of its session that it must not overtake.
+
+        Something may send one submission of a pipeline back (a script that the server forgot, a
+        partition that is not there yet) and let the next one pass. Once one of a session is
+        refused for good there is nothing left to overtake.
+        """
+        before: dict[str, str] = {}
+        for i in self.open:
+            session_id, submission_id = self.batch[i].session_id, self.batch[i].submission_id
+            yield i, "" if session_id in self._refused else before.get(session_id, "")
+            before[session_id] = submission_id
 
     def take(self, i: int, reply: list[Any] | Exception, not_after: int, now: int) -> None:
         """Take the answer of one submission, unless it may still change."""
@@ -462,6 +456,8 @@ class _Attempts:
 
     def _close(self, i: int, answer: Answer) -> None:
         self.answers[i] = answer
+        if not isinstance(answer, Submitted):
+            self._refused.add(self.batch[i].session_id)
         del self.open[i]
 
 

@@ -28,6 +28,7 @@
 --          not_after   int
 --          session     str
 --          id          str   of the submission
+--          after       str   a submission of the session that must be accepted first, or ''
 --          id_time     int   the time inside a UUIDv7, '' for other ids
 --          digest      str   of the content
 --          class       str   turn, answer or ctl
@@ -55,6 +56,7 @@
 --          MERGED      seq turn      the turn has a control already
 --          DUPLICATE   n seq turn status ending agent route position
 --          MISMATCH    accepted_ms   the id was accepted with other content
+--          ORDER                     `after` is not accepted yet: ask again behind it
 --          UNKNOWN                   no such session, and it may not be created
 --          DELETED                   it was deleted, and may not be created again
 --          CLOSED
@@ -93,6 +95,8 @@ if receipt then
   return reply('DUPLICATE', r[2], r[3], get(s, 'turn'), get(s, 'status'), r[5], get(s, 'agent'),
     get(s, 'route'), position_of(tonumber(r[2])))
 end
+
+if after ~= '' and redis.call('HEXISTS', receipts, after) == 0 then return reply('ORDER') end
 
 local status = get(s, 'status')
 local gone = not s.exists or status == 'deleted'

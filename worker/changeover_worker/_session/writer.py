@@ -13,7 +13,14 @@ from typing import Any, Protocol, TypeVar
 
 from changeover_shared._errors import LeaseError
 from changeover_shared._events import Event
-from changeover_shared._store.records import Appended, Commit, CommitRefused, Committed, Lease
+from changeover_shared._store.records import (
+    Appended,
+    BatchGap,
+    Commit,
+    CommitRefused,
+    Committed,
+    Lease,
+)
 from changeover_shared._words import GiveUp
 from changeover_worker._session.held import Held
 
@@ -63,7 +70,12 @@ class Writer:
         return await self._bring_to_its_answer("give_up", self._give_up(reason))
 
     async def _append(self, events: Sequence[Event]) -> Appended:
-        answer = await self._store.append(self._held.lease, self._batch_no + 1, events)
+        try:
+            answer = await self._store.append(self._held.lease, self._batch_no + 1, events)
+        except BatchGap as rewound:
+            # The text still belongs to the step; the next commit finds out what else is gone.
+            self._batch_no = rewound.batch
+            answer = await self._store.append(self._held.lease, self._batch_no + 1, events)
         self._batch_no += 1
         self._held.note_control(answer.ctl_epoch)
         return answer
