@@ -82,6 +82,31 @@ def test_what_is_wrong_is_named(given: dict[str, Any], said: str) -> None:
         read_settings(**given)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"prefix": "a b"},
+        {"agent": "a b"},
+        {"tenant": "a b"},
+        {"queues": "a b"},
+        {"lease": "soon"},
+        {"max_message": "big"},
+        {"partitions": 0},
+    ],
+)
+def test_a_wrong_setting_is_told_once_and_says_that_nothing_was_started(
+    given: dict[str, Any],
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_settings(**given)
+    (setting,) = given
+    text = str(refused.value)
+    assert text.startswith(f"CHANGEOVER_{setting.upper()}: ")
+    assert text.count("nothing was") == 1
+    assert text.endswith("; nothing was started")
+    assert setting not in text
+
+
 def test_an_unknown_setting_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fleet is upgraded one process at a time, with one environment."""
     monkeypatch.setenv("CHANGEOVER_LATER", "1")
