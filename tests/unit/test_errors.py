@@ -143,6 +143,10 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         StoreUnavailable(reason="timeout", submission_id="m:1"),
         "did not answer: timeout", "may or may not be accepted", "with id 'm:1' is safe",
     ),
+    (
+        StoreUnavailable(reason="Timeout", where="rediss://h:6379/0"),
+        "answers at rediss://h:6379/0: Timeout", "nothing was sent", "TLS, use redis://",
+    ),
     (StoreUnavailable(reason="x"), "did not answer", "the outcome is unknown", "try again"),
     (
         LeaseLost(session_id="s:1", fence=1, current=2),
@@ -206,6 +210,16 @@ def test_every_error_that_is_raised_is_shown_here() -> None:
     shown = {type(error) for error, *_ in RAISED}
     endings = {kind for kind in classes().values() if issubclass(kind, NotCompleted)}
     assert shown | endings | abstract == set(classes().values())
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [("redis://h:1/0", "refused"), ("rediss://h:1/0", "[SSL: CERTIFICATE_VERIFY_FAILED] expired")],
+)
+def test_a_url_is_not_blamed_for_tls_that_it_does_not_ask_for_or_that_is_spoken(
+    where: str, reason: str
+) -> None:
+    assert "TLS" not in str(StoreUnavailable(reason=reason, where=where))
 
 
 def test_what_was_given_can_be_asked_for() -> None:
