@@ -88,6 +88,11 @@ def refused_of(session_id: str, submission_id: str, error: ChangeoverError) -> R
     )
 
 
+def refused_item(item: object, error: ChangeoverError) -> Refused:
+    """The same for what may be no submission at all: what cannot be known of it is ''."""
+    return refused_of(_text_of(item, "session"), _text_of(item, "id"), error)
+
+
 def interrupted_of(submit: Submit, found: Submitted | NoTurn) -> Interrupted:
     """What an interrupt came to."""
     turn = found.turn
@@ -203,6 +208,12 @@ def gap_after(cursor: int, first_seq: int, before: int | None = None) -> Gap | N
     """
     last = (first_seq if before is None else min(first_seq, before)) - 1
     return Gap(seq=last, first=cursor + 1, last=last) if last > cursor else None
+
+
+def _text_of(item: object, attribute: str) -> str:
+    """An attribute that is valid text, or ''."""
+    value = getattr(item, attribute, "")
+    return value if isinstance(value, str) and value.isascii() else ""
 
 
 def _readable(snapshot: Snapshot) -> Checkpoint:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from changeover._answers import info_of
 from changeover._pages import cursor_of
+from changeover_shared._errors import Invalid
+from changeover_shared._identifiers import name
 from changeover_shared._results import Page, SessionInfo
 from changeover_shared._store.records import Snapshot
 from changeover_shared._store.store import Store
@@ -14,6 +16,8 @@ from changeover_shared._words import SessionStatus
 
 MAX_SCANNED: Final = 5_000
 """How many sessions one page looks at before it answers with what it has."""
+
+STATUSES: Final[tuple[SessionStatus, ...]] = get_args(SessionStatus)
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,16 @@ class Wanted:
     agent: str | None
     queue: str | None
     status: SessionStatus | None
+
+    def __post_init__(self) -> None:
+        """Raises `Invalid`: what no session can have is a mistake, not an empty page."""
+        if self.agent is not None:
+            name(self.agent, field="agent")
+        if self.queue is not None:
+            name(self.queue, field="queue")
+        if self.status is not None and self.status not in STATUSES:
+            reason = f"{self.status!r:.80} is none of {', '.join(STATUSES)}"
+            raise Invalid(field="status", reason=reason)
 
     def take(self, snapshot: Snapshot | None) -> SessionInfo | None:
         """The session if it is wanted; one that vanished since it was listed is not."""

@@ -22,6 +22,10 @@ AsyncItems = Iterable[Submission] | AsyncIterable[Submission]
 Items = Iterable[Submission]
 
 
+class _End:
+    """No item follows; told by its own class, because a wrong item may be anything."""
+
+
 class _Chunk:
     """Submissions up to a count or a size."""
 
@@ -38,7 +42,8 @@ class _Chunk:
 
 
 def _weight(item: Submission) -> int:
-    message: Any = item.message
+    # What is no submission is refused in its place, where the others are checked.
+    message: Any = getattr(item, "message", None)
     text = message.text if isinstance(message, Message) else message
     return len(text) if isinstance(text, str) else 0
 
@@ -73,19 +78,19 @@ async def aiter_chunks(items: AsyncItems, count: int) -> AsyncIterator[list[Subm
         while True:
             gathered = _Chunk(count)
             item = await upcoming
-            while item is not None:
+            while not isinstance(item, _End):
                 upcoming = asyncio.ensure_future(_advance(source))
                 if gathered.add(item) or not (await asyncio.wait([upcoming], timeout=LINGER_S))[0]:
                     break
                 item = await upcoming
             if gathered.items:
                 yield gathered.items
-            if item is None:
+            if isinstance(item, _End):
                 return
     finally:
         upcoming.cancel()
 
 
-async def _advance(source: AsyncIterator[Submission]) -> Submission | None:
-    """The next item, or None at the end."""
-    return await anext(source, None)
+async def _advance(source: AsyncIterator[Submission]) -> Submission | _End:
+    """The next item, or `_End`."""
+    return await anext(source, _End())

@@ -26,7 +26,14 @@ from changeover._pages import (
     page_of,
     place_before,
 )
-from changeover._submission import Message, Options, message_submit, op_submit, submission
+from changeover._submission import (
+    Message,
+    Options,
+    checked_reason,
+    message_submit,
+    op_submit,
+    submission,
+)
 from changeover._submit_many import submit_chunk
 from changeover._wait import wait_for, wait_for_many
 from changeover_shared._errors import (
@@ -266,7 +273,9 @@ class Client:
         No turn is no error. Raises `UnknownSession`.
         """
         target = "" if turn is None else identifier(turn, field="turn")
-        submit = op_submit(session, InterruptOp(reason=reason), submission_id=id, target=target)
+        submit = op_submit(
+            session, InterruptOp(reason=checked_reason(reason)), submission_id=id, target=target
+        )
         store = await self._opened()
         try:
             found: Submitted | NoTurn = await store.submit(submit)
@@ -294,7 +303,8 @@ class Client:
         self, session: str, *, reason: str = "", id: str | None = None
     ) -> Receipt:
         """End a session after what waits before; what comes later is cancelled or refused."""
-        return await self._send(op_submit(session, CloseOp(reason=reason), submission_id=id))
+        op = CloseOp(reason=checked_reason(reason))
+        return await self._send(op_submit(session, op, submission_id=id))
 
     async def _opened(self) -> Store:
         async with self._opening:

@@ -60,7 +60,7 @@ def place_before(cursor: str | None) -> tuple[int, str] | None:
     """Read a cursor of the catalogue, `<created_ms>:<session id>`; raises `Invalid`."""
     if cursor is None:
         return None
-    created, colon, session_id = cursor.partition(":")
+    created, colon, session_id = str(cursor).partition(":")
     if not colon or not (created.isascii() and created.isdigit()):
         raise Invalid(field="cursor", reason=f"{cursor!r:.80} is no cursor of a page of sessions")
     return int(created), identifier(session_id, field="cursor")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -13,7 +13,7 @@ from changeover_shared._errors import Invalid, TooLarge
 from changeover_shared._events import Message as MessageEvent
 from changeover_shared._identifiers import identifier, name, new_submission_id
 from changeover_shared._items import Attachment, Json
-from changeover_shared._ops import CloseOp, InterruptOp, MessageOp, Op, class_of, digest, encode_op
+from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Submit
@@ -83,14 +83,11 @@ def submission(session: str, message: str | Message, options: Options) -> Submis
 
 def message_submit(wanted: Submission, settings: Settings) -> Submit:
     """Build what the store takes; raises `Invalid` or `TooLarge` before anything is sent."""
-    message = wanted.message
-    if isinstance(message, str):
-        message = Message(message)
-    if not isinstance(message, Message):
-        raise Invalid(
-            field="message", reason=f"{type(message).__name__} is neither text nor Message"
-        )
-    _check_message(message, settings.max_message)
+    if not isinstance(wanted, Submission):
+        raise Invalid(field="item", reason=f"{wanted!r:.80} is no Submission")
+    session_id = identifier(wanted.session, field="session")
+    submission_id = identifier(wanted.id, field="id")
+    message = _checked_message(wanted.message, settings.max_message)
     op = MessageOp(
         text=message.text,
         attachments=tuple(message.attachments),
@@ -99,13 +96,13 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
         metadata=_metadata(wanted.metadata),
     )
     event = MessageEvent(
-        text=op.text, attachments=op.attachments, author=op.author, submission_id=wanted.id
+        text=op.text, attachments=op.attachments, author=op.author, submission_id=submission_id
     )
-    agent = name(wanted.agent or settings.agent, field="agent")
+    agent = name(settings.agent if wanted.agent is None else wanted.agent, field="agent")
     queue = agent if wanted.queue is None else name(wanted.queue, field="queue")
     return Submit(
-        session_id=identifier(wanted.session, field="session"),
-        submission_id=identifier(wanted.id, field="id"),
+        session_id=session_id,
+        submission_id=submission_id,
         digest=digest(op),
         cls="turn",
         body=encode_op(op),
@@ -122,8 +119,6 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
 
 def op_submit(session: str, op: Op, *, submission_id: str | None, target: str = "") -> Submit:
     """Build the submission of an op that is no message: it never creates a session."""
-    if isinstance(op, InterruptOp | CloseOp):
-        _bounded("reason", op.reason, MAX_REASON_BYTES, remedy="give a shorter reason")
     return Submit(
         session_id=identifier(session, field="session"),
         submission_id=new_submission_id()
@@ -138,22 +133,41 @@ def op_submit(session: str, op: Op, *, submission_id: str | None, target: str = 
     )
 
 
-def _check_message(message: Message, limit: int) -> None:
+def checked_reason(reason: str) -> str:
+    """Return what may be said of why a turn or a session ends; raises `Invalid` or `TooLarge`."""
+    if not isinstance(reason, str):
+        raise Invalid(field="reason", reason=f"{reason!r:.80} is no text")
+    _bounded("reason", reason, MAX_REASON_BYTES, remedy="give a shorter reason")
+    return reason
+
+
+def _checked_message(given: str | Message, limit: int) -> Message:
+    message = Message(given) if isinstance(given, str) else given
+    if not isinstance(message, Message):
+        raise Invalid(
+            field="message", reason=f"{type(message).__name__} is neither text nor Message"
+        )
     if not isinstance(message.text, str):
         raise Invalid(field="message", reason=f"its text is a {type(message.text).__name__}")
     _bounded("message", message.text, limit, remedy="send it as an attachment")
-    if len(message.attachments) > MAX_ATTACHMENTS:
-        raise Invalid(
-            field="attachments",
-            reason=f"{len(message.attachments)} are more than {MAX_ATTACHMENTS}",
-        )
+    _check_attachments(message.attachments)
     if not message.text.strip() and not message.attachments:
         raise Invalid(field="message", reason="it is blank and has no attachment")
-    attached = "".join(a.model_dump_json() for a in message.attachments)
-    _bounded("attachments", attached, MAX_ATTACHED_BYTES, remedy="attach by shorter references")
-    if not isinstance(message.author, str) or not message.author.strip():
+    if not isinstance(message.author, str):
+        raise Invalid(field="author", reason=f"{message.author!r:.80} is no text")
+    if not message.author.strip():
         raise Invalid(field="author", reason="it is blank")
     _bounded("author", message.author, MAX_AUTHOR_BYTES, remedy="use a shorter name")
+    return message
+
+
+def _check_attachments(given: Sequence[Attachment]) -> None:
+    if not isinstance(given, tuple | list) or not all(isinstance(a, Attachment) for a in given):
+        raise Invalid(field="attachments", reason=f"{given!r:.80} is no tuple of Attachment")
+    if len(given) > MAX_ATTACHMENTS:
+        raise Invalid(field="attachments", reason=f"{len(given)} are more than {MAX_ATTACHMENTS}")
+    attached = "".join(a.model_dump_json() for a in given)
+    _bounded("attachments", attached, MAX_ATTACHED_BYTES, remedy="attach by shorter references")
 
 
 def _bounded(what: str, text: str, limit: int, *, remedy: str = "send less") -> None:
@@ -187,6 +201,8 @@ def _metadata(value: Mapping[str, Json] | None) -> dict[str, Json] | None:
     if value is None:
         return None
     try:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{type(value).__name__} is no mapping")
         checked = _METADATA.validate_python(dict(value), strict=True)
         written = json.dumps(checked, ensure_ascii=False, allow_nan=False)
     except (ValidationError, TypeError, ValueError) as error:

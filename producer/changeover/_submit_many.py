@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from changeover._answers import receipt_of, refused_of
+from changeover._answers import receipt_of, refused_item, refused_of
 from changeover._backoff import pauses
 from changeover._submission import Submission, message_submit
 from changeover_shared._errors import ChangeoverError, Invalid, RequestError, StoreUnavailable
@@ -33,7 +33,7 @@ async def submit_chunk(
         try:
             waiting.append((place, message_submit(item, settings)))
         except RequestError as error:
-            answers[place] = refused_of(item.session, item.id, error)
+            answers[place] = refused_item(item, error)
     give_up_at = time.monotonic() + PATIENCE_S
     backoff = pauses()
     lost: list[StoreUnavailable] = []

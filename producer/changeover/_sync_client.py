@@ -25,7 +25,14 @@ from changeover._pages import (
     page_of,
     place_before,
 )
-from changeover._submission import Message, Options, message_submit, op_submit, submission
+from changeover._submission import (
+    Message,
+    Options,
+    checked_reason,
+    message_submit,
+    op_submit,
+    submission,
+)
 from changeover._sync_catalogue import Wanted, list_sessions
 from changeover._sync_follow import PAGE, SyncFollower
 from changeover._sync_submit_many import submit_chunk
@@ -261,7 +268,9 @@ class SyncClient:
         No turn is no error. Raises `UnknownSession`.
         """
         target = "" if turn is None else identifier(turn, field="turn")
-        submit = op_submit(session, InterruptOp(reason=reason), submission_id=id, target=target)
+        submit = op_submit(
+            session, InterruptOp(reason=checked_reason(reason)), submission_id=id, target=target
+        )
         store = self._opened()
         try:
             found: Submitted | NoTurn = store.submit(submit)
@@ -287,7 +296,8 @@ class SyncClient:
 
     def close_session(self, session: str, *, reason: str = "", id: str | None = None) -> Receipt:
         """End a session after what waits before; what comes later is cancelled or refused."""
-        return self._send(op_submit(session, CloseOp(reason=reason), submission_id=id))
+        op = CloseOp(reason=checked_reason(reason))
+        return self._send(op_submit(session, op, submission_id=id))
 
     def _opened(self) -> SyncStore:
         with self._opening:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -174,6 +175,32 @@ async def test_many_from_an_asynchronous_source_keep_their_order_within_a_sessio
     assert [answer.submission_id for answer in answers] == [f"m:{n}" for n in range(40)]
     waiting = await world.stores.producer.inbox("web:1")
     assert [entry.submission_id for entry in waiting] == [f"m:{n}" for n in range(1, 40, 2)]
+
+
+async def test_each_wrong_item_is_refused_in_its_place_and_stops_no_other(world: World) -> None:
+    wrong: list[Any] = [
+        1,
+        ("web:1", "x"),
+        None,
+        Submission(5, "x", id="m:1"),  # type: ignore[arg-type]
+        Submission("web:1", "x", id="\ud83d"),
+        Submission("web:1", 7, id="m:2"),  # type: ignore[arg-type]
+    ]
+    items = [*wrong, Submission("web:1", "hello", id="m:3")]
+
+    async def source() -> AsyncIterator[Submission]:
+        for item in items:
+            yield item
+
+    for many in (items, source()):
+        *refused, accepted = [answer async for answer in world.client.submit_many(many)]
+        assert isinstance(accepted, Receipt)
+        known = [("", ""), ("", ""), ("", ""), ("", "m:1"), ("web:1", ""), ("web:1", "m:2")]
+        assert [(answer.session_id, answer.submission_id) for answer in refused] == known
+        for answer in refused:
+            assert isinstance(answer, Refused)
+            assert (answer.code, "nothing was sent" in answer.text) == ("invalid", True)
+    assert [entry.submission_id for entry in await world.stores.producer.inbox("web:1")] == ["m:3"]
 
 
 async def test_a_full_inbox_refuses_the_rest_with_a_time_to_come_back(world: World) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import fakeredis
 import pytest
@@ -102,6 +103,18 @@ def test_a_message_is_submitted_answered_and_read_back(world: SyncWorld) -> None
     assert [event.seq for event in world.client.events("web:1", limit=2).items] == [8, 7]
     assert [turn.turn_id for turn in world.client.turns("web:1").items] == ["t_1"]
     assert [info.session_id for info in world.client.sessions().items] == ["web:1"]
+
+
+def test_each_wrong_item_of_many_is_refused_in_its_place(world: SyncWorld) -> None:
+    items: list[Any] = [1, ("web:1", "x"), Submission("web:1", "hello", id="m:1"), None]
+    answers = list(world.client.submit_many(items))
+    assert [getattr(answer, "code", "") for answer in answers] == [
+        "invalid",
+        "invalid",
+        "",
+        "invalid",
+    ]
+    assert answers[2].submission_id == "m:1"
 
 
 def test_many_are_submitted_and_awaited(world: SyncWorld) -> None:

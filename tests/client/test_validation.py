@@ -45,8 +45,8 @@ def test_a_session_that_is_no_identifier_is_refused(session: Any) -> None:
     assert refused(session=session).field == "session"
 
 
-@pytest.mark.parametrize("id", ["", "a b", "x" * 257, "a#b"])
-def test_an_id_that_is_no_identifier_is_refused(id: str) -> None:
+@pytest.mark.parametrize("id", ["", "a b", "x" * 257, "a#b", 5, b"m:1", ["m:1"]])
+def test_an_id_that_is_no_identifier_is_refused(id: Any) -> None:
     assert refused(id=id).field == "id"
 
 
@@ -73,6 +73,22 @@ def test_more_than_sixteen_attachments_are_refused() -> None:
     assert refused(message=Message("x", attachments=(one,) * 17)).field == "attachments"
 
 
+@pytest.mark.parametrize("attachments", [None, "s3://bucket/1", ("s3://bucket/1",), {"url": "x"}])
+def test_attachments_of_another_type_are_refused(attachments: Any) -> None:
+    assert refused(message=Message("x", attachments=attachments)).field == "attachments"
+
+
+@pytest.mark.parametrize("author", [None, 5, "", " "])
+def test_an_author_that_is_no_name_is_refused(author: Any) -> None:
+    assert refused(message=Message("x", author=author)).field == "author"
+
+
+@pytest.mark.parametrize("item", [None, 1, "s", ("s:1", "x"), {"session": "s:1"}])
+def test_what_is_no_submission_is_refused(item: Any) -> None:
+    with pytest.raises(Invalid, match="is no Submission; nothing was sent"):
+        message_submit(item, SETTINGS)
+
+
 @pytest.mark.parametrize("priority", [-3, 3, 1.0, True, "1", None])
 def test_a_priority_out_of_range_is_refused(priority: Any) -> None:
     assert refused(priority=priority).field == "priority"
@@ -91,7 +107,17 @@ def test_context_that_is_not_text_to_text_is_refused(context: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", [{"at": object()}, {1: "x"}, {"x": float("nan")}, {"x": "\ud83d"}, {"x": {2: 3}}]
+    "metadata",
+    [
+        {"at": object()},
+        {1: "x"},
+        {"x": float("nan")},
+        {"x": "\ud83d"},
+        {"x": {2: 3}},
+        5,
+        "text",
+        [("a", "b")],
+    ],
 )
 def test_metadata_that_json_cannot_hold_is_refused(metadata: Any) -> None:
     assert refused(metadata=metadata).field == "metadata"
@@ -102,9 +128,39 @@ def test_metadata_over_its_limit_is_too_large() -> None:
         message_submit(Submission("s:1", "x", metadata={"x": "y" * 70_000}), SETTINGS)
 
 
-@pytest.mark.parametrize("field", ["agent", "queue"])
-def test_a_name_with_other_characters_is_refused(field: str) -> None:
-    assert refused(**{field: "a b"}).field == field
+@pytest.mark.parametrize("field", ["agent", "queue", "model"])
+@pytest.mark.parametrize("value", ["a b", "", 0, 5, ["a"]])
+def test_a_name_with_other_characters_or_of_another_type_is_refused(field: str, value: Any) -> None:
+    assert refused(**{field: value}).field == field
+
+
+@pytest.mark.parametrize("field", ["agent", "queue", "status"])
+@pytest.mark.parametrize("value", ["é b", "", 5, []])
+async def test_a_filter_that_no_session_can_fit_is_refused(field: str, value: Any) -> None:
+    wanted: Any = {field: value}
+    with pytest.raises(Invalid) as caught:
+        await Client(NOWHERE).sessions(**wanted)
+    assert caught.value.field == field
+    if field == "status":
+        assert "none of idle, ready, running, parked, quarantined, closed, deleted" in str(
+            caught.value
+        )
+
+
+@pytest.mark.parametrize("reason", [None, 5, "half a pair \ud83d"])
+async def test_a_reason_that_is_no_text_is_refused(reason: Any) -> None:
+    client = Client(NOWHERE)
+    for refusing in (client.interrupt, client.close_session):
+        with pytest.raises(Invalid) as caught:
+            await refusing("s:1", reason=reason)
+        assert caught.value.field == "reason"
+
+
+async def test_a_reason_over_its_limit_is_too_large() -> None:
+    client = Client(NOWHERE)
+    for refusing in (client.interrupt, client.close_session):
+        with pytest.raises(TooLarge):
+            await refusing("s:1", reason="x" * 1025)
 
 
 def test_absent_metadata_keeps_and_empty_metadata_clears() -> None:
@@ -160,6 +216,7 @@ async def test_every_method_checks_its_arguments_before_it_connects() -> None:
         lambda: client.session(""),
         lambda: client.sessions(limit=0),
         lambda: client.sessions(cursor="yesterday"),
+        lambda: client.sessions(cursor=5),  # type: ignore[arg-type]
         lambda: client.events("s:1", before="x"),
         lambda: client.transcript("s:1", limit=1001),
         lambda: client.turns("s:1", before=-1),
