@@ -1,12 +1,25 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from changeover_shared import _identifiers
-from changeover_shared._errors import LeaseExpired, LeaseGone, LeaseLost
+from changeover_shared._errors import (
+    AppFailed,
+    AppNotFound,
+    Invalid,
+    KeyMissing,
+    LeaseExpired,
+    LeaseGone,
+    LeaseLost,
+    ServerUnfit,
+)
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store.records import Lease, Renewed
+from changeover_worker._app import AppBroken, load_app
 from changeover_worker._process.keeper import batches, loss, trust
 from changeover_worker._process.name import default_name
 from changeover_worker._process.serve import exit_code
@@ -15,7 +28,7 @@ from changeover_worker._process.supervisor import backoff, verdict
 from changeover_worker._process.sweep import live_routes
 from changeover_worker._process.worker import WorkerEnd
 from changeover_worker._session.held import Held
-from changeover_worker.cli import child_command
+from changeover_worker.cli import child_command, mendable
 
 
 def test_trust_starts_with_the_attempt_and_ends_before_the_lease() -> None:
@@ -101,3 +114,34 @@ def test_a_child_is_started_with_what_its_supervisor_was_told() -> None:
         *("-m", "changeover_worker", "bot:app", "--processes", "1", "--concurrency", "7"),
         *("--queue", "a", "--queue", "b", "--build", "1.5", "--burst"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "helps"),
+    [
+        (AppBroken(target="bot:app", reason="SyntaxError: invalid syntax"), True),
+        (AppFailed(reason="no database"), True),
+        (Invalid(field="model", reason="there is no model 'm'"), True),
+        (AppNotFound(target="bot:app", reason="No module named 'bot'"), False),
+        (KeyMissing(what="openai:m", variable="OPENAI_API_KEY"), False),
+        (ServerUnfit(["it evicts keys"]), False),
+    ],
+)
+def test_an_edit_helps_only_against_what_the_apps_own_code_raised(
+    error: Exception, helps: bool
+) -> None:
+    assert mendable(error) is helps
+
+
+def test_a_key_that_is_missing_while_the_app_is_imported_is_not_the_apps_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "keyless_app.py").write_text(
+        "from changeover_shared._errors import KeyMissing\n"
+        "raise KeyMissing(what='openai:m', variable='OPENAI_API_KEY')\n"
+    )
+    with pytest.raises(AppBroken) as caught:
+        load_app("keyless_app:app")
+    assert not mendable(caught.value)
