@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from changeover_shared._items import AssistantMessage, Attachment, ToolCall, ToolResult
+from changeover_worker._readable import readable_value, too_deep
 
 _IMAGES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
@@ -53,12 +54,15 @@ def parts(message: AssistantMessage, provider: str) -> Iterator[Text | ToolCall 
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """Read a call's arguments; what is no JSON object is wrapped, since providers refuse it."""
+    """Read a call's arguments; what is no JSON object is wrapped, since providers refuse it, and
+    so is one that nests too deep to be written again."""
     try:
         value = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"unparsed": text}
-    return value if isinstance(value, dict) else {"unparsed": text}
+    if not isinstance(value, dict) or too_deep(value):
+        return {"unparsed": text}
+    return cast(dict[str, Any], readable_value(value))
 
 
 def arguments_text(text: str) -> str:
@@ -70,7 +74,7 @@ def is_whole(text: str) -> bool:
     """Whether the arguments of a call are a JSON object to the end."""
     try:
         return isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

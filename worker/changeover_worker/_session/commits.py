@@ -22,12 +22,14 @@ from changeover_shared._words import CommitKind, Ending, Next, Status
 from changeover_worker._agent import Agent
 from changeover_worker._session.draft import NO_TAIL, Draft, Tail
 from changeover_worker._session.ending import abort, fail
-from changeover_worker._session.execution import open_calls
+from changeover_worker._session.execution import open_calls, open_execution
 from changeover_worker._session.held import Drain, Held
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.start import refuse
 from changeover_worker._session.streamed import forget_streamed
 from changeover_worker._session.writer import Writer
+from changeover_worker._tools.output import readable
 from changeover_worker._tools.threads import WAIT_S
 from changeover_worker._tools.tool import Tool
 
@@ -75,12 +77,19 @@ class Commits:
 
         Raises `Stale`, and `LeaseError` when nothing may be written any more.
         """
-        refused = await self._try(draft)
-        if refused is None:
-            return
-        instead = await self._instead(draft, refused, tail)
+        try:
+            refused = await self._try(draft)
+        except (ValueError, TypeError, RecursionError) as error:
+            self._log.exception("warning", code="unwritable", session=self._loaded.session_id)
+            instead: Draft | None = self._clean(draft, error)
+            word = "UNWRITABLE"
+        else:
+            if refused is None:
+                return
+            instead = await self._instead(draft, refused, tail)
+            word = refused.word
         if instead is None or await self._try(instead) is not None:
-            raise Stale(refused.word)
+            raise Stale(word)
 
     async def why_interrupted(self) -> str:
         """The reason that came with the interrupt of the open turn."""
@@ -105,6 +114,18 @@ class Commits:
             )
             return fail(before, failure, now_ms=now_ms)
         return None
+
+    def _clean(self, draft: Draft, error: Exception) -> Draft:
+        """The end of a turn whose next commit has no form that can be written."""
+        before, now_ms = self._loaded.checkpoint, self._store.clock.now_ms()
+        said = readable(f"{type(error).__name__}: {error}")
+        failure = Failure(kind="unwritable", message=f"what came next cannot be written: {said}")
+        if before.execution is not None:
+            return fail(before, failure, now_ms=now_ms)
+        (submission_id,) = _submissions(draft)
+        return refuse(
+            before, draft.take[0], submission_id, failure, turn_id=draft.turn, now_ms=now_ms
+        )
 
     async def _try(self, draft: Draft) -> CommitRefused | None:
         session_id = self._loaded.session_id
@@ -178,6 +199,13 @@ class Commits:
                     call=event.call_id,
                     tool=event.name,
                 )
+
+
+def _submissions(draft: Draft) -> tuple[str, ...]:
+    """The submissions of the turn that a draft begins."""
+    if draft.record is not None:
+        return draft.record.submission_ids
+    return open_execution(draft.checkpoint).submission_ids
 
 
 def _span_ms(tool: Tool) -> int:

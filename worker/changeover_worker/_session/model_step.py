@@ -17,10 +17,12 @@ from changeover_shared._events import Failure
 from changeover_shared._items import Usage
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
 from changeover_worker._session.draft import Tail
+from changeover_worker._session.heard import Hearing, heard
 from changeover_worker._session.held import Held
 from changeover_worker._session.recorder import StepRecorder
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.stopping import stop
+from changeover_worker._tools.output import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,38 +79,43 @@ async def _respond(
     """The answer, or what was raised: as a value, since asyncio hands `SystemExit` of a task on
     to the loop."""
     pieces = 0
+    hearing = Hearing()
 
     async def emit(delta: ModelDelta) -> None:
         nonlocal pieces
-        await recorder.emit(delta)
+        await recorder.emit(hearing.delta(delta))
         pieces += 1
         await reached(Moment.DELTA, held.lease.session_id, str(pieces))
 
     try:
-        response = await question(emit)
+        return heard(await question(emit))
     except asyncio.CancelledError:
         raise
     except BaseException as error:
         return error
     finally:
         recorder.stop()
-    if isinstance(response, ModelResponse):
-        return response
-    return TypeError(f"the model returned a {type(response).__name__}, not a ModelResponse")
 
 
 def failure_of(error: BaseException, kind: str) -> Failure:
     """An exception as data: its own kind if it is one of ours, else `kind`."""
     if isinstance(error, ModelError):
         return Failure(
-            kind=error.kind,
-            message=error.message,
-            retryable=error.retryable,
+            kind=readable(str(error.kind)),
+            message=readable(str(error.message)),
+            retryable=bool(error.retryable),
             retry_after_ms=_milliseconds(error.retry_after),
         )
     if isinstance(error, ChangeoverError):
-        return Failure(kind=error.code, message=str(error))
-    return Failure(kind=kind, message=f"{type(error).__name__}: {error}")
+        return Failure(kind=error.code, message=readable(str(error)))
+    return Failure(kind=kind, message=readable(f"{type(error).__name__}: {_words(error)}"))
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "it cannot be shown"
 
 
 def _milliseconds(span: timedelta | None) -> int | None:

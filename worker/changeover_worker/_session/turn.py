@@ -12,7 +12,6 @@ Each function is one arrow. It takes the checkpoint before it and what happened,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Final
 
@@ -20,6 +19,7 @@ from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
 from changeover_shared._events import AssistantSaid, Event, Failure, ToolCallBegin, Warned
 from changeover_shared._items import AssistantMessage, ToolResult, Usage
 from changeover_shared._words import CommitKind, Effect, StepEnding
+from changeover_worker._models.contents import is_whole
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._session.draft import Draft, Onward, Tail, ranges
 from changeover_worker._session.ending import complete, fail
@@ -68,7 +68,7 @@ def answered(
     step_id = before.step.step_id if before.step else None
     events += [_begin(call, execution, step_id) for call in calls]
     cut = response.stop == "length"
-    refused = tuple(error_result(c, CUT_OFF) for c in calls if cut and not _whole(c.arguments))
+    refused = tuple(error_result(c, CUT_OFF) for c in calls if cut and not is_whole(c.arguments))
     execution, ends = store_results(execution, refused)
     return advance(
         checkpoint, execution, (*events, *ends), onward=onward, kind=CommitKind.STEP, now_ms=now_ms
@@ -174,13 +174,6 @@ def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:
         for call, call_id in zip(message.tool_calls, ids, strict=True)
     )
     return message.model_copy(update={"tool_calls": renamed})
-
-
-def _whole(arguments: str) -> bool:
-    try:
-        return isinstance(json.loads(arguments), dict)
-    except ValueError:
-        return False
 
 
 def _step_limit(max_steps: int) -> Failure:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from changeover_shared._errors import ToolError
 from changeover_shared._items import Json
+from changeover_worker import _readable
+from changeover_worker._readable import MAX_DEPTH, readable_value, too_deep
 
 MAX_BYTES: Final = 1024**2
 """How large a result may be, as JSON in UTF-8."""
-MAX_DEPTH: Final = 100
-"""How deep a result may nest; JSON readers refuse about twice that."""
 MAX_ERROR: Final = 16 * 1024
 """How many characters of an error's text the model is shown."""
 
@@ -34,14 +33,14 @@ def as_json(value: Any) -> Json:
         result: Json = from_json(body)
     except ValueError as error:
         raise _unfit(value, str(error)) from error
-    if _depth(result) > MAX_DEPTH:
+    if too_deep(result):
         raise _unfit(value, f"it nests deeper than {MAX_DEPTH} levels")
     return result
 
 
 def readable(text: str) -> str:
     """Return `text` fit for JSON and of bounded length."""
-    whole = _whole(text)
+    whole = _readable.readable(text)
     return whole if len(whole) <= MAX_ERROR else whole[: MAX_ERROR - 1] + "…"
 
 
@@ -52,7 +51,7 @@ def _serialise(value: Any) -> bytes:
         except PydanticSerializationError as error:
             if "surrogates" not in str(error):
                 raise
-            return to_json(_mended(value), inf_nan_mode="strings")
+            return to_json(readable_value(value), inf_nan_mode="strings")
     except PydanticSerializationError as error:
         raise _unfit(value, str(error).removeprefix("Error serializing to JSON: ")) from error
 
@@ -61,33 +60,3 @@ def _unfit(value: Any, reason: str) -> ToolError:
     return ToolError(
         f"the tool ran and returned a {type(value).__name__} that JSON cannot hold: {reason}"
     )
-
-
-def _mended(value: Any) -> Any:
-    match value:
-        case str():
-            return _whole(value)
-        case Mapping():
-            return {_mended(key): _mended(entry) for key, entry in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_mended(entry) for entry in value]
-        case _:
-            return value
-
-
-def _whole(text: str) -> str:
-    """Join surrogate pairs and replace single ones: UTF-8 has no form for them."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _depth(value: Json) -> int:
-    depth, level = 0, [value]
-    while level and depth <= MAX_DEPTH:
-        depth += 1
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-    return depth
