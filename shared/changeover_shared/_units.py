@@ -30,7 +30,10 @@ def duration(value: Duration, *, field: str = "duration") -> timedelta:
         raise Invalid(
             field=field, reason=f"{value!r} is no duration; write 500ms, 30s, 5m, 2h or 7d"
         )
-    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+    try:
+        return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+    except OverflowError:
+        raise Invalid(field=field, reason=f"{value!r:.40} is longer than time can be") from None
 
 
 def milliseconds(value: Duration, *, field: str = "duration") -> int:

@@ -60,3 +60,8 @@ def test_what_is_no_size_is_invalid(written: object) -> None:
 )  # fmt: skip
 def test_a_duration_is_shown_as_people_say_it(seconds: float, shown: str) -> None:
     assert show_duration(timedelta(seconds=seconds)) == shown
+
+
+def test_a_duration_beyond_all_bounds_is_invalid() -> None:
+    with pytest.raises(Invalid, match="longer than time can be"):
+        duration("99999999999999d")
