@@ -65,7 +65,8 @@ class Supervisor:
         self._url = url
         self._names = [worker_name(f"{name}-{i + 1}") for i in range(settings.processes)]
         self._incarnation = new_incarnation(name)
-        self._final = {DONE, FORCED, ENDED_BADLY} if burst else {DONE, FORCED}
+        self._final = {DONE, FORCED, ENDED_BADLY} if burst else set[int]()
+        """Exit codes of children that have done what they were there for."""
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
         self._children: dict[str, Process] = {}
@@ -126,7 +127,11 @@ class Supervisor:
             await self._rest(pause)
 
     async def _live(self, name: str, store: LeaseStore) -> int:
-        """Start a child, await its end and, unless it drained, evict it; its exit code."""
+        """Start a child, await its end and, unless it drained, evict it; its exit code.
+
+        A child that nobody told to stop has died, whatever its exit code says: a tool may have
+        ended it.
+        """
         incarnation = new_incarnation(name)
         # A session of its own, or Ctrl-C would reach it twice: from the terminal and from here.
         child = await asyncio.create_subprocess_exec(
@@ -142,7 +147,7 @@ class Supervisor:
             code = await child.wait()
         finally:
             del self._children[name]
-        if code != DONE:
+        if code != DONE or not (self._stopping.is_set() or code in self._final):
             await self._bury(incarnation, store)
         return code
 
