@@ -32,7 +32,10 @@ KEPT = (
     r"journal 1\.\.\d+ without a gap · 1 message, 1 answer · check_region ran twice, as it should "
     r"· fences 1, 2 · "
 )
-NEXT = r"next:  changeover follow demo:\d+ --from start  ·  changeover explain demo:\d+  ·  .*"
+NEXT = (
+    r"next:  \S*changeover follow demo:\d+ --from start  ·  "
+    r"\S*changeover explain demo:\d+  ·  .*"
+)
 
 ACTS = {
     "kill": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 
 from changeover.cli._demo._fleet import Worker
 from changeover.cli._output import say, shown
@@ -50,7 +51,7 @@ class Story:
 
     def next(self, session_id: str, acts: str) -> None:
         """Where to go from here."""
-        command = "changeover" if shutil.which("changeover") else sys.argv[0]
+        command = _command()
         self._line(
             f"next:  {command} follow {session_id} --from start  ·  "
             f"{command} explain {session_id}  ·  {command} demo --act {acts}"
@@ -59,3 +60,11 @@ class Story:
     def _line(self, text: str, *, style: str = "") -> None:
         if not self._silent:
             say(text, style=style)
+
+
+def _command() -> str:
+    """What a person types from here to run this very command line."""
+    if shutil.which("changeover"):
+        return "changeover"
+    path = Path(sys.argv[0])
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
