@@ -200,7 +200,13 @@ class Dev:
             *(sys.executable, "-m", "changeover_worker", self._app, "--processes", "1"),
             *("--name", NAME, "--incarnation", incarnation, "--parent", str(os.getpid()), "--dev"),
             stdin=asyncio.subprocess.DEVNULL,
-            env={**self._narrator.environment, "CHANGEOVER_REDIS_URL": self._url},
+            env={
+                **self._narrator.environment,
+                "CHANGEOVER_REDIS_URL": self._url,
+                # Compiled files are told apart by the second and by size: an edit that changes
+                # neither would run the old code.
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
             # A Ctrl-C at the terminal comes here alone, and is passed on.
             start_new_session=True,
         )
