@@ -63,7 +63,8 @@ def dev(
     bot: Bot, *options: str, app: str = "bot:app"
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     log = bot.directory / "dev.log"
-    environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+    apart = {"OPENAI_API_KEY", "PYTHONDONTWRITEBYTECODE"}
+    environment = {name: value for name, value in os.environ.items() if name not in apart}
     with log.open("wb") as out:
         process = subprocess.Popen(
             [COMMAND, "dev", app, *options],
