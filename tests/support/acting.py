@@ -44,7 +44,7 @@ class Acting:
         head = await self._store.read_head(session_id)
         assert head is not None, f"{session_id} does not exist"
         partition = self._store.keys.of(session_id).partition
-        await self._store.peek(partition, [head.route], window=8, max_ttl_ms=10 * TTL_MS)
+        await self._store.peek(partition, [head.route], window=8)
         (granted,) = await self._store.claim(
             partition,
             head.route,

@@ -106,12 +106,11 @@ class LeaseStore:
         routes: Sequence[str],
         *,
         window: int,
-        max_ttl_ms: int,
         solo: bool = False,
     ) -> Peeked:
         """Look at a partition's indexes. Grants nothing."""
         request = requests.peek(
-            self.keys.all[partition], routes, window=window, max_ttl_ms=max_ttl_ms, solo=solo
+            self.keys.all[partition], routes, window=window, max_ttl_ms=self._max_ttl_ms, solo=solo
         )
         return decode.peeked(await self._until_answered(lambda: self._fleet.call(request)))
 
@@ -126,7 +125,7 @@ class LeaseStore:
             (session_id, route.decode() if route else "")
             for session_id, route in zip(ids, found, strict=True)
         ]
-        request = requests.reap(at, routed, max_ttl_ms=self.max_ttl_ms)
+        request = requests.reap(at, routed, max_ttl_ms=self._max_ttl_ms)
         _, words = await self._until_answered(lambda: self._fleet.call(request))
         return tuple(
             sorted(
@@ -360,12 +359,12 @@ class LeaseStore:
         await self.ring(lease.route, [self.keys.of(lease.session_id).partition])
 
     @property
-    def max_ttl_ms(self) -> int:
+    def _max_ttl_ms(self) -> int:
         """How far ahead a lease may end; further, and the server's clock has stepped back."""
         return 10 * round(self.settings.lease.total_seconds() * 1000)
 
     async def _place_all(self, partition: int) -> None:
-        peeked = await self.peek(partition, [], window=0, max_ttl_ms=self.max_ttl_ms)
+        peeked = await self.peek(partition, [], window=0)
         await self.place_overdue(partition, peeked)
 
     async def _read(self, *args: str | int) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
-from changeover_worker._process.claim_decisions import audible, max_ttl_ms
+from changeover_worker._process.claim_decisions import audible
 from changeover_worker._process.claims import ClaimLoop
 from changeover_worker._process.slots import Slots
 
@@ -20,14 +19,12 @@ class Burst:
     def __init__(
         self,
         store: LeaseStore,
-        settings: Settings,
         routes: Sequence[str],
         slots: Slots,
         claims: ClaimLoop,
     ) -> None:
         self._store = store
         self._names = audible(routes, empty=True)
-        self._max_ttl_ms = max_ttl_ms(settings)
         self._slots = slots
         self._claims = claims
 
@@ -47,9 +44,7 @@ class Burst:
 
     async def _visit(self, partition: int) -> bool:
         """Ring for what waits in a partition; whether anything does."""
-        peeked = await self._store.peek(
-            partition, self._names, window=1, max_ttl_ms=self._max_ttl_ms
-        )
+        peeked = await self._store.peek(partition, self._names, window=1)
         for route, count in zip(self._names, peeked.counts, strict=True):
             if count:
                 await self._store.ring(route, [partition])

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from changeover_shared._settings import Settings
-
 BATCH: Final = 16
 """The most sessions that one claim takes, so that a burst spreads over the fleet."""
 WINDOW: Final = 8
@@ -66,11 +64,6 @@ def audible(routes: Sequence[str], *, empty: bool, reserved: bool = False) -> tu
     that is reserved for them hears no others."""
     suspects = tuple(route + SOLO for route in routes) if empty else ()
     return suspects if reserved else (*routes, *suspects)
-
-
-def max_ttl_ms(settings: Settings) -> int:
-    """How far ahead a lease may end; further, and the server's clock has stepped back."""
-    return 10 * round(settings.lease.total_seconds() * 1000)
 
 
 def is_solo(route: str) -> bool:

@@ -145,7 +145,6 @@ class ClaimLoop:
             partition,
             [decide.plain(route)],
             window=decide.window_size(batch),
-            max_ttl_ms=decide.max_ttl_ms(self._settings),
             solo=solo,
         )
         await self._store.place_overdue(partition, peeked)

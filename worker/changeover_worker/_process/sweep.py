@@ -19,7 +19,7 @@ from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
-from changeover_worker._process.claim_decisions import audible, is_solo, max_ttl_ms, plain
+from changeover_worker._process.claim_decisions import audible, is_solo, plain
 from changeover_worker._process.courtesy import Courtesy
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
@@ -63,7 +63,6 @@ class Sweep:
         self._gate = gate
         lease_s = settings.lease.total_seconds()
         self._courtesy = Courtesy(patience_s=lease_s, room_s=2 * lease_s)
-        self._max_ttl_ms = max_ttl_ms(settings)
         self._gate_ms = min(GATE_MS, round(settings.lease.total_seconds() * 1000))
         self._silent_ms = round(settings.renew.total_seconds() * 3000)
         self._next = 0
@@ -120,7 +119,7 @@ class Sweep:
 
     async def _visit(self, partition: int) -> None:
         names = audible(self._routes, empty=True)
-        peeked = await self._store.peek(partition, names, window=1, max_ttl_ms=self._max_ttl_ms)
+        peeked = await self._store.peek(partition, names, window=1)
         ready = [name for name, count in zip(names, peeked.counts, strict=True) if count]
         for route in ready:
             await self._store.ring(route, [partition])

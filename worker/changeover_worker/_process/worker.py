@@ -179,7 +179,7 @@ class Worker:
         self._start("sweep", sweep.run())
         self._start("keeper", _until_ended(keeper))
         if self._burst:
-            burst = Burst(store, self._settings, self._routes, self._slots, claims)
+            burst = Burst(store, self._routes, self._slots, claims)
             self._start("burst", burst.run(lambda: self.drain("burst")))
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
