@@ -10,7 +10,7 @@ from pathlib import Path
 
 from changeover_shared._settings import Settings
 from changeover_shared._store.scripts import NAMES, script
-from changeover_worker._session.recovery import DECISIONS, Found
+from changeover_worker._turn.recovery import DECISIONS, Found
 
 
 def scripts() -> str:

@@ -11,7 +11,14 @@ from typing import Literal
 from pydantic import Field, ValidationError, model_validator
 
 from changeover_shared._errors import FormatTooNew
-from changeover_shared._items import AssistantMessage, Json, ToolResult, Usage, Wire
+from changeover_shared._items import (
+    AssistantMessage,
+    Json,
+    StepKind,
+    ToolResult,
+    Usage,
+    Wire,
+)
 from changeover_shared._words import FORMAT, Effect
 
 
@@ -35,6 +42,26 @@ class ActiveStep(Wire):
     started_at_ms: int = Field(ge=0)
 
 
+class Retry(Wire):
+    """The model failed and is asked again later, at the same index."""
+
+    attempt: int = Field(ge=1)
+    """How many attempts at this step have failed."""
+    until_ms: int = Field(ge=0)
+    """Not before this, on Redis's clock."""
+
+
+class HandlerStep(Wire):
+    """The step of a handler that is being run, or slept through."""
+
+    name: str
+    kind: StepKind = "step"
+    effect: Effect = Effect.ONCE
+    attempts: int = Field(default=1, ge=1)
+    until_ms: int = Field(default=0, ge=0)
+    """When a sleep is over."""
+
+
 class Execution(Wire):
     """The turn that is open."""
 
@@ -50,6 +77,15 @@ class Execution(Wire):
     model_calls: int = Field(default=0, ge=0)
     tool_calls: int = Field(default=0, ge=0)
     failed_tool_calls: int = Field(default=0, ge=0)
+    op: Literal["message", "compact"] = "message"
+    """What the turn does: answer a message, or rewrite the context."""
+    first_item: int = Field(default=0, ge=0)
+    """The number of its first transcript item."""
+    retry: Retry | None = None
+    """Between two attempts at one model step."""
+    waits: tuple[str, ...] = ()
+    """The waits that it has opened and not closed."""
+    handler_step: HandlerStep | None = None
     takeovers: int = Field(default=0, ge=0)
     """How often its worker was replaced without having handed it off."""
     usage: Usage = Usage()
@@ -86,6 +122,15 @@ class Stats(Wire):
     usage: Usage = Usage()
 
 
+class LeftOut(Wire):
+    """Transcript items that a rollback took out of the context, both ends included."""
+
+    first: int = Field(ge=1)
+    last: int = Field(ge=1)
+    note: str = ""
+    """What the model is told instead: which tools had run."""
+
+
 class Checkpoint(Wire):
     """One session's state, as of one commit."""
 
@@ -97,6 +142,8 @@ class Checkpoint(Wire):
     context_epoch: int = Field(default=0, ge=0)
     context_from: int = Field(default=1, ge=1)
     """The first transcript item after the rewritten prefix."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What a rollback hides of the transcript from `context_from` on, in order."""
     execution: Execution | None = None
     stats: Stats = Stats()
     streamed: tuple[Streamed, ...] = ()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from changeover_shared._items import Attachment, Json, Phase, Usage, Wire
 from changeover_shared._words import Effect, Ending, StepEnding, WorkerChange
@@ -93,6 +93,36 @@ class ModelChanged(_Known):
     """`requested`, or `unregistered` when the saved model is not in the app any more."""
 
 
+class ContextCompacted(_Known):
+    """The older part of what the model is shown is a summary from here on; the transcript is as
+    it was. Tokens are estimates."""
+
+    wire_type = "context_compacted"
+    before_tokens: int
+    after_tokens: int
+    usage: Usage = Usage()
+    """What the summary cost."""
+
+
+class ContextRolledBack(_Known):
+    """A turn and all later ones are not shown to the model any more; the transcript keeps them."""
+
+    wire_type = "context_rolled_back"
+    to: str
+    """The first turn that is left out."""
+    tools: tuple[str, ...] = ()
+    """The calls that had run in them: what they did outside stays done."""
+
+
+class SessionResumeRequested(_Known):
+    """Somebody asked to go on with another session."""
+
+    wire_type = "session_resume_requested"
+    target: str
+    context: dict[str, str] = Field(default_factory=dict)
+    """The other session's context."""
+
+
 class SessionClosed(_Known):
     """The session takes nothing more."""
 
@@ -142,6 +172,23 @@ class TurnFailed(_Known):
     wire_type = "turn_failed"
     submission_ids: tuple[str, ...]
     error: Failure
+
+
+class TurnParked(_Known):
+    """The turn waits durably, without a worker."""
+
+    wire_type = "turn_parked"
+    reason: str
+    """`retry`: the provider asked to be left alone; `sleep`: a handler sleeps."""
+    until_ms: int | None = None
+    """When it goes on by itself, on Redis's clock."""
+
+
+class TurnResumed(_Known):
+    """A parked turn goes on."""
+
+    wire_type = "turn_resumed"
+    reason: str
 
 
 class StepStarted(_Known):
@@ -235,6 +282,8 @@ class SessionQuarantined(_Known):
 
     wire_type = "session_quarantined"
     attempts: int
+    error: str = ""
+    """What stopped it, if its worker knew."""
 
 
 class Warned(_Known):
@@ -294,7 +343,9 @@ def ending_of(event: Event, submission_id: str) -> Ending | None:
             return Ending.CANCELLED
         case SubmissionDeadLettered() if event.submission_id == submission_id:
             return Ending.DEAD_LETTERED
-        case ModelChanged() | SessionClosed() if event.submission_id == submission_id:
+        case ModelChanged() | SessionClosed() | ContextRolledBack() | SessionResumeRequested() if (
+            event.submission_id == submission_id
+        ):
             return Ending.COMPLETED
         case _:
             return None

@@ -93,17 +93,40 @@ class ToolResult(Wire):
     """The tool may or may not have run: it was cut off and must not be run again."""
 
 
+StepKind = Literal["step", "model", "say", "sleep"]
+"""Which of a handler's durable calls a step is."""
+
+
+class StepRecord(Wire):
+    """A step of a handler that has ended. Models are not shown it; a handler that is run again
+    is answered from it."""
+
+    type: Literal["step"] = "step"
+    name: str
+    kind: StepKind = "step"
+    output: Json = None
+    is_error: bool = False
+    """It raised; `output` is what it said."""
+    unknown: bool = False
+    """It may or may not have run: its worker died, and it must not be run again."""
+
+
 Item = Annotated[UserMessage | AssistantMessage | ToolResult, Field(discriminator="type")]
+"""One entry of a conversation, as a model is shown it."""
+
+AnyItem = Annotated[
+    UserMessage | AssistantMessage | ToolResult | StepRecord, Field(discriminator="type")
+]
 """One entry of a transcript."""
 
-_ITEM: TypeAdapter[UserMessage | AssistantMessage | ToolResult] = TypeAdapter(Item)
+_ITEM: TypeAdapter[UserMessage | AssistantMessage | ToolResult | StepRecord] = TypeAdapter(AnyItem)
 
 
-def decode_item(body: bytes | str) -> UserMessage | AssistantMessage | ToolResult:
+def decode_item(body: bytes | str) -> AnyItem:
     """Read one item from its JSON."""
     return _ITEM.validate_json(body)
 
 
-def encode_item(item: UserMessage | AssistantMessage | ToolResult) -> str:
+def encode_item(item: AnyItem) -> str:
     """Write one item as JSON; its `type` always stands in it."""
     return item.model_dump_json()

@@ -38,6 +38,28 @@ class CloseOp(Wire):
     reason: str = ""
 
 
+class CompactOp(Wire):
+    """Replace the older part of what the model is shown by a summary."""
+
+    type: Literal["compact"] = "compact"
+
+
+class RollbackOp(Wire):
+    """Take a finished turn and all later ones out of what the model is shown; the transcript
+    keeps them."""
+
+    type: Literal["rollback"] = "rollback"
+    to: str
+    """The turn."""
+
+
+class ResumeSessionOp(Wire):
+    """Ask whoever follows this session to go on with another one, whose context is told."""
+
+    type: Literal["resume_session"] = "resume_session"
+    target: str
+
+
 class InterruptOp(Wire):
     """Stop the running turn."""
 
@@ -45,9 +67,10 @@ class InterruptOp(Wire):
     reason: str = ""
 
 
-Op = MessageOp | SetModelOp | CloseOp | InterruptOp
-TurnOp = MessageOp | SetModelOp | CloseOp
+TurnOp = MessageOp | SetModelOp | CloseOp | CompactOp | RollbackOp | ResumeSessionOp
 """Ops that wait in the inbox and are taken in order."""
+
+Op = TurnOp | InterruptOp
 
 _OP: TypeAdapter[Op] = TypeAdapter(Annotated[Op, Field(discriminator="type")])
 

@@ -8,7 +8,7 @@ from typing import Generic, Literal, TypeVar
 
 from changeover_shared._events import Failure
 from changeover_shared._items import (
-    Item,
+    AnyItem,
     Json,
     Usage,
     Wire,
@@ -67,6 +67,10 @@ class TurnRecord(Wire):
     failed_tool_calls: int = 0
     takeovers: int = 0
     model: str | None = None
+    first_item: int = 0
+    """The number of its first transcript item."""
+    last_item: int = 0
+    """And of its last; below `first_item` if it has none."""
     started_at_ms: int = 0
     finished_at_ms: int = 0
 
@@ -163,7 +167,7 @@ class TranscriptItem(Wire):
     """One item of a transcript with its number."""
 
     n: int
-    item: Item
+    item: AnyItem
 
 
 class Page(Wire, Generic[T]):

@@ -118,6 +118,8 @@ class Next(StrEnum):
     PARK = "park"
     """Release and wait; the script keeps the lease if something is eligible already."""
     CLOSE = "close"
+    QUARANTINE = "quarantine"
+    """Release, and let nobody go on until an operator acts; the turn stays open."""
 
 
 class GiveUp(StrEnum):

@@ -15,7 +15,7 @@ from changeover_shared._events import (
     ToolCallEnd,
     ending_of,
 )
-from changeover_shared._items import AssistantMessage, ToolResult, UserMessage
+from changeover_shared._items import AnyItem, AssistantMessage, ToolResult, UserMessage
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,9 @@ def read_journal(client: SyncClient, session: str) -> tuple[Event, ...]:
         before = int(page.next)
 
 
-def transcript(
-    client: SyncClient, session: str
-) -> tuple[UserMessage | AssistantMessage | ToolResult, ...]:
+def transcript(client: SyncClient, session: str) -> tuple[AnyItem, ...]:
     """A session's whole transcript, oldest first."""
-    items: list[UserMessage | AssistantMessage | ToolResult] = []
+    items: list[AnyItem] = []
     before: int | None = None
     while True:
         page = client.transcript(session, before=before, limit=1000)
@@ -105,9 +103,7 @@ def gaps(journal: Sequence[Event]) -> list[str]:
     return [f"journal lacks {sorted(missing)}"] if missing else []
 
 
-def unpaired(
-    items: Sequence[UserMessage | AssistantMessage | ToolResult], expected: Sequence[Sent]
-) -> list[str]:
+def unpaired(items: Sequence[AnyItem], expected: Sequence[Sent]) -> list[str]:
     """Messages out of order, and calls without their results right behind them."""
     found = []
     said = [item.submission_id for item in items if isinstance(item, UserMessage)]

@@ -259,6 +259,7 @@ TRIGGERS: Mapping[Trigger, Callable[[World], Awaitable[str]]] = {
     Trigger.END: lambda world: commit(world, "end", end="completed", next="release"),
     Trigger.END_GO_ON: lambda world: commit(world, "end", end="completed", next="auto"),
     Trigger.END_CLOSE: lambda world: commit(world, "end", end="completed", next="close"),
+    Trigger.QUARANTINE: lambda world: commit(world, "step", next="quarantine"),
     Trigger.REQUEUE: lambda world: commit(world, "end", end="requeue", next="release"),
     Trigger.HAND_OFF: lambda world: give_up(world, GiveUp.HAND_OFF),
     Trigger.RELEASE: lambda world: give_up(world, GiveUp.RELEASE),

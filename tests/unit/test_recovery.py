@@ -12,8 +12,8 @@ from changeover_shared._events import StepCompleted, StepStarted, ToolCallEnd, T
 from changeover_shared._items import AssistantMessage, ToolCall, ToolResult
 from changeover_shared._words import CommitKind, Effect, Ending, StepEnding
 from changeover_worker._agent import OnTakeover
-from changeover_worker._session.draft import Draft, Onward
-from changeover_worker._session.recovery import DECISIONS, Action, Found, found, recover
+from changeover_worker._turn.draft import Draft, Onward
+from changeover_worker._turn.recovery import DECISIONS, Action, Found, found, recover
 
 UNKNOWN = "execution interrupted; result unknown after restart"
 STEP = ActiveStep(step_id="s_1_0_old", index=0, started_at_ms=20)

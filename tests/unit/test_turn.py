@@ -23,15 +23,15 @@ from changeover_shared._events import (
     Warned,
     ending_of,
 )
-from changeover_shared._items import AssistantMessage, Item, ToolCall, ToolResult, Usage
+from changeover_shared._items import AnyItem, AssistantMessage, ToolCall, ToolResult, Usage
 from changeover_shared._ops import CloseOp, MessageOp, SetModelOp, TurnOp
 from changeover_shared._words import CommitKind, Effect, Ending, Next, StepEnding
 from changeover_worker._models.model import ModelResponse
-from changeover_worker._session.draft import Draft, Onward, Setup, Tail, Taken, ranges
-from changeover_worker._session.ending import abort, fail
-from changeover_worker._session.start import refuse, start
-from changeover_worker._session.streamed import DROPPED_AT_ONCE, KEPT_MS, forget_streamed
-from changeover_worker._session.turn import CUT_OFF, answered, landed
+from changeover_worker._turn.draft import Draft, Onward, Setup, Tail, Taken, ranges
+from changeover_worker._turn.ending import abort, fail
+from changeover_worker._turn.start import refuse, start
+from changeover_worker._turn.steps import CUT_OFF, answered, landed
+from changeover_worker._turn.streamed import DROPPED_AT_ONCE, KEPT_MS, forget_streamed
 
 E = TypeVar("E", bound=Event)
 
@@ -46,6 +46,7 @@ def begun(op: TurnOp | None = None, checkpoint: Checkpoint | None = None) -> Dra
         SETUP,
         turn_id="t_1",
         step_id="s_1_0_a",
+        first_item=1,
         now_ms=1000,
     )
 
@@ -94,7 +95,7 @@ def execution_of(draft: Draft) -> Execution:
     return draft.checkpoint.execution
 
 
-def is_paired(items: Iterable[Item]) -> bool:
+def is_paired(items: Iterable[AnyItem]) -> bool:
     open_ids: list[str] = []
     for item in items:
         if isinstance(item, ToolResult):
@@ -396,6 +397,7 @@ def test_a_checkpoint_does_not_grow_with_the_conversation() -> None:
             SETUP,
             turn_id=f"t_{k}",
             step_id=f"s_{k}_0",
+            first_item=2 * k - 1,
             now_ms=k,
         )
         ended = answered(

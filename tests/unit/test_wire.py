@@ -21,6 +21,8 @@ from changeover_shared._checkpoint import (
 from changeover_shared._errors import FormatTooNew
 from changeover_shared._events import (
     AssistantSaid,
+    ContextCompacted,
+    ContextRolledBack,
     Delta,
     Event,
     Failure,
@@ -30,6 +32,7 @@ from changeover_shared._events import (
     SessionClosed,
     SessionConfigured,
     SessionQuarantined,
+    SessionResumeRequested,
     StepCompleted,
     StepStarted,
     SubmissionCancelled,
@@ -40,6 +43,8 @@ from changeover_shared._events import (
     TurnAborted,
     TurnCompleted,
     TurnFailed,
+    TurnParked,
+    TurnResumed,
     TurnStarted,
     Warned,
     WorkerChanged,
@@ -178,6 +183,19 @@ EVENTS: list[tuple[Event, str, str]] = [
     ),
     (SessionClosed(reason="r"), '{"reason":"r"}', "{}"),
     (
+        ContextCompacted(before_tokens=9, after_tokens=2, usage=Usage(input_tokens=9)),
+        '{"before_tokens":9,"after_tokens":2,"usage":{"input_tokens":9}}',
+        '{"before_tokens":9,"after_tokens":2}',
+    ),
+    (ContextRolledBack(to="t_2", tools=("pay",)), '{"to":"t_2","tools":["pay"]}', '{"to":"t_2"}'),
+    (
+        SessionResumeRequested(target="b", context={"k": "v"}),
+        '{"target":"b","context":{"k":"v"}}',
+        '{"target":"b"}',
+    ),
+    (TurnParked(reason="retry", until_ms=7), '{"reason":"retry","until_ms":7}', '{"reason":"r"}'),
+    (TurnResumed(reason="retry"), '{"reason":"retry"}', '{"reason":"retry"}'),
+    (
         Message(text="hi", attachments=(FILE,), author="x"),
         f'{{"text":"hi","attachments":[{FILE_JSON}],"author":"x"}}',
         '{"text":"hi"}',
@@ -236,6 +254,7 @@ EVENTS: list[tuple[Event, str, str]] = [
     (SubmissionCancelled(by="c1"), '{"by":"c1"}', "{}"),
     (SubmissionDeadLettered(by="x"), '{"by":"x"}', "{}"),
     (SessionQuarantined(attempts=5), '{"attempts":5}', '{"attempts":5}'),
+    (SessionQuarantined(attempts=1, error="e"), '{"attempts":1,"error":"e"}', '{"attempts":1}'),
     (Warned(code="c", text="t"), '{"code":"c","text":"t"}', '{"code":"c"}'),
     (Gap(first=1, last=2, reason="rewound"), '{"first":1,"last":2,"reason":"rewound"}',
      '{"first":1,"last":2}'),
@@ -442,7 +461,7 @@ RESULTS: list[tuple[Any, str, str]] = [
         ('{"turn_id":"t_1","submission_ids":["m"],"ending":"completed","text":"","output":null,'
             '"stop":null,'
         f'"error":null,"usage":{NO_USAGE},"steps":0,"tool_calls":0,"failed_tool_calls":0,'
-        '"takeovers":0,"model":null,"started_at_ms":0,"finished_at_ms":0}'),
+        '"takeovers":0,"model":null,"first_item":0,"last_item":0,"started_at_ms":0,"finished_at_ms":0}'),
         '{"turn_id":"t_1","submission_ids":["m"],"ending":"completed"}',
     ),
     (

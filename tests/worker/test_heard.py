@@ -24,9 +24,9 @@ from changeover_worker._models.model import (
     TextDelta,
     ToolCallDelta,
 )
-from changeover_worker._session.draft import Draft
 from changeover_worker._session.heard import MAX_BYTES, heard
 from changeover_worker._tools.tool import tool
+from changeover_worker._turn.draft import Draft
 from tests.support.holding import Bench, bench, texts
 
 LONE = "\ud800"

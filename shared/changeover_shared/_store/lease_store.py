@@ -276,6 +276,12 @@ class LeaseStore:
         key = self._key(session_id, "checkpoint")
         return decode.newest_body(await self._read("XREVRANGE", key, "+", "-", "COUNT", 1))
 
+    async def read_context(self, session_id: str, epoch: int) -> bytes | None:
+        """The rewritten prefix of a context epoch; None when there is none."""
+        key = self.keys.of(session_id).context(session_id, epoch)
+        found: bytes | None = await self._read("GET", key)
+        return found
+
     async def read_transcript(self, session_id: str, from_n: int = 1) -> tuple[TranscriptItem, ...]:
         """Transcript items from number `from_n` on."""
         return decode.transcript(

@@ -236,6 +236,8 @@ class Commit:
     take: tuple[int, ...] = ()
     consume: tuple[tuple[str, int], ...] = ()
     """(wait id, position of its answer) pairs that the turn takes in."""
+    closes: tuple[str, ...] = ()
+    """Waits that are over without an answer: their time has passed."""
     waits: tuple[NewWait, ...] = ()
     end: Literal["", "completed", "failed", "aborted", "requeue"] = ""
     progress: bool = False

@@ -252,7 +252,7 @@ def commit(keys: Keys, lease: Lease, asked: Commit) -> Request:
         "commit",
         partition,
         _of_session(partition, session_id, _COMMIT_SESSION)
-        | _named(partition, (*_LEASES, "timers", "outbox", "vt"))
+        | _named(partition, (*_LEASES, "timers", "outbox", "vt", "quarantine"))
         | _ready(partition, lease.route)
         | {
             "context_old": partition.context(session_id, before),
@@ -280,6 +280,7 @@ def commit(keys: Keys, lease: Lease, asked: Commit) -> Request:
         lists={
             "take": [(n,) for n in asked.take],
             "consume": asked.consume,
+            "closes": [(wait,) for wait in asked.closes],
             "opens": [(wait.wait_id, wait.kind, wait.deadline_ms) for wait in asked.waits],
             "items": [(item,) for item in asked.items],
             "events": [_record(event) for event in asked.events],

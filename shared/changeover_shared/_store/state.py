@@ -60,6 +60,7 @@ class Trigger(Enum):
     END_GO_ON = "its turn ends and more is wanted"
     END_CLOSE = "its turn ends and closes it"
     REQUEUE = "its turn's inputs are queued again"
+    QUARANTINE = "its worker quarantines it"
     HAND_OFF = "its worker hands it off"
     RELEASE = "its worker lets it go"
     UNABLE = "its worker cannot run it"
@@ -116,6 +117,7 @@ _ROWS: Final[Mapping[Trigger, str]] = {
     Trigger.END_GO_ON: "GONE  GONE  GONE  held/idle/CONFLICT/CONTROL  GONE  GONE  GONE  DELETED",
     Trigger.END_CLOSE: "GONE  GONE  GONE  closed/CONFLICT/CONTROL  GONE  GONE  GONE  DELETED",
     Trigger.REQUEUE: "GONE  GONE  GONE  ready/CONFLICT/CONTROL  GONE  GONE  GONE  DELETED",
+    Trigger.QUARANTINE: "GONE  GONE  GONE  quarantined  GONE  GONE  GONE  DELETED",
     Trigger.HAND_OFF: "GONE  idle  ready/GONE  idle/ready  parked  quarantined  closed  DELETED",
     Trigger.RELEASE: "GONE  idle  ready/GONE  idle/ready  parked  quarantined  closed  DELETED",
     Trigger.UNABLE: (

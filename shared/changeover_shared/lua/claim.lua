@@ -33,7 +33,7 @@
 -- REPLIES  OK           {word ...} per session: GRANTED {fence remaining_ms lapsed head work
 --                       checkpoint inbox}, BUSY {remaining_ms}, or one of USED, LATE,
 --                       or NONE, QUARANTINED, SUSPECT
--- USES     clock fleet session journal place lease
+-- USES     clock fleet session journal place lease quarantine
 
 local REPLY_BYTES = 65536
 local REPLY_INPUTS = 16
@@ -103,10 +103,8 @@ local function grant(s)
   end
 end
 
-local function quarantine_session(s)
-  set(s, 'status', 'quarantined')
-  set(s, 'quarantine_no', num(s, 'quarantine_no') + 1)
-  redis.call('ZADD', quarantine, int(now), s.id)
+local function give_no_more(s)
+  quarantine_session(s, quarantine)
   event(s, epoch, 'session_quarantined', '', get(s, 'turn'), '',
     '{"attempts":' .. get(s, 'attempts') .. '}')
 end
@@ -151,7 +149,7 @@ for i, s in ipairs(found) do
   elseif s.word == 'BUSY' then
     answers[i] = {'BUSY', int(s.expires - now)}
   else
-    if s.word == 'QUARANTINED' then quarantine_session(s) end
+    if s.word == 'QUARANTINED' then give_no_more(s) end
     if not s.exists or get(s, 'route') ~= route then
       redis.call('ZREM', ready, s.id)
       redis.call('ZREM', solo, s.id)

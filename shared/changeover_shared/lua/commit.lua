@@ -24,6 +24,7 @@
 --          timers       ZSET
 --          outbox       STREAM
 --          vt           HASH
+--          quarantine   ZSET
 -- ARGS     partitions   int
 --          layout       int
 --          replid       str
@@ -34,7 +35,7 @@
 --          turn         str   the open turn, or the one to open: t_<turns + 1>
 --          kind         str   start, take, step, result, answer, recover, end
 --          finish       str   '', completed, failed, aborted, requeue
---          next         str   hold, auto, release, park, close
+--          next         str   hold, auto, release, park, close, quarantine
 --          progress     0|1
 --          state        str   the checkpoint
 --          record       str   the turn's record, with `finish`
@@ -46,6 +47,7 @@
 --          quantum      0|1   turns of the quantum are left
 -- LIST     take         n
 --          consume      wait n
+--          closes       wait  waits that are over without an answer
 --          opens        wait kind deadline
 --          items        body
 --          events       kind sub turn step body
@@ -56,12 +58,13 @@
 --          REWOUND      rev          the store has forgotten commits of this holder
 --          CONFLICT     rev turn
 --          CONTROL      kind sub     the turn was interrupted: it can only fail or be aborted
---          INPUT        {n ...}      not all inputs can be taken; these can
+--          INPUT        {n ...}      not all inputs can be taken; these can. Or a wait is not as
+--                                    it was told: answered, not answered, not there
 --          BAD_PARK
 --          BINDING                   an outbox row of another session
 --          TOO_BIG      bytes limit
 --          ROUTE        route
--- USES     clock fleet session journal settle place lease holder
+-- USES     clock fleet session journal settle place lease holder quarantine
 
 local MAX_BYTES = 33554432
 local KEPT = 3
@@ -122,6 +125,12 @@ for _, answer in ipairs(consume) do
   end
   consumed[answer.wait] = true
 end
+local closed = {}
+for _, over in ipairs(closes) do
+  local wait = s.waits[over.wait]
+  if not wait or wait.answer > 0 or closed[over.wait] then ok = false end
+  closed[over.wait] = true
+end
 if not ok then
   local open = positions(s, is_due)
   for i, n in ipairs(open) do open[i] = int(n) end
@@ -134,8 +143,8 @@ if next == 'park' then
     waits = waits + 1
     if wait.kind == 'job' and tonumber(wait.deadline) == 0 then fine = false end
   end
-  for _, wait in pairs(s.waits) do
-    if wait.answer == 0 then
+  for name, wait in pairs(s.waits) do
+    if wait.answer == 0 and not closed[name] then
       waits = waits + 1
       if wait.kind == 'job' and wait.deadline == 0 then fine = false end
     end
@@ -143,6 +152,7 @@ if next == 'park' then
   if not fine or waits == 0 then return reply('BAD_PARK') end
 end
 if next == 'close' and finish == '' then return reply('BAD_PARK') end
+if next == 'quarantine' and finish ~= '' then return reply('BAD_PARK') end
 if get(s, 'route') ~= route then return reply('ROUTE', get(s, 'route')) end
 local bytes = #state + #record + #prefix
 for _, item in ipairs(items) do bytes = bytes + #item.body end
@@ -188,6 +198,7 @@ end
 end_seq = end_seq or num(s, 'seq')
 for _, drop in ipairs(drops) do redis.call('XDEL', journal, drop.seq .. '-0') end
 
+for _, over in ipairs(closes) do drop_wait(s, over.wait) end
 for _, wait in ipairs(opens) do
   put_wait(s, wait.wait, {kind = wait.kind, deadline = tonumber(wait.deadline), started = '',
     answer = 0})
@@ -225,6 +236,7 @@ if next == 'close' then
   end
   set(s, 'status', 'closed')
 end
+if next == 'quarantine' then quarantine_session(s, quarantine) end
 if progress == '1' then
   set(s, 'attempts', 0)
   set(s, 'attempts0', 0)

@@ -20,18 +20,18 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import CommitRefused, Committed
 from changeover_shared._words import CommitKind, Ending, Next, Status
 from changeover_worker._agent import Agent
-from changeover_worker._session.draft import NO_TAIL, Draft, Tail
-from changeover_worker._session.ending import abort, fail
-from changeover_worker._session.execution import open_calls, open_execution
 from changeover_worker._session.held import Drain, Held
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.signals import Moment, reached
-from changeover_worker._session.start import refuse
-from changeover_worker._session.streamed import forget_streamed
 from changeover_worker._session.writer import Writer
 from changeover_worker._tools.output import readable
 from changeover_worker._tools.threads import WAIT_S
 from changeover_worker._tools.tool import Tool
+from changeover_worker._turn.draft import NO_TAIL, Draft, Tail
+from changeover_worker._turn.ending import abort, fail
+from changeover_worker._turn.execution import open_calls, open_execution
+from changeover_worker._turn.start import refuse
+from changeover_worker._turn.streamed import forget_streamed
 
 INTERRUPTED: Final = "interrupted"
 """The reason of an interrupt that gave none."""
@@ -129,7 +129,9 @@ class Commits:
 
     async def _try(self, draft: Draft) -> CommitRefused | None:
         session_id = self._loaded.session_id
-        draft = forget_streamed(draft, self._store.clock.now_ms())
+        draft = forget_streamed(draft, self._store.clock.now_ms()).placed_after(
+            self._loaded.transcript_n
+        )
         commit = draft.to_commit(
             rev=self._loaded.rev,
             max_step_ms=self._max_step_ms(draft.checkpoint.execution),

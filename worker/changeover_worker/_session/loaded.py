@@ -13,11 +13,12 @@ from typing import Protocol
 
 from changeover_shared._checkpoint import Checkpoint, decode_checkpoint
 from changeover_shared._errors import FormatTooNew
-from changeover_shared._items import Item
+from changeover_shared._items import AnyItem, Item, StepRecord
 from changeover_shared._results import TranscriptItem
 from changeover_shared._store.records import Committed, Grant, Head, InboxEntry, Waiting, Work
 from changeover_shared._words import CommitKind, WorkerChange
-from changeover_worker._session.draft import Draft
+from changeover_worker._turn.context import decode_prefix
+from changeover_worker._turn.draft import Draft
 
 
 class Unreadable(Exception):
@@ -34,6 +35,8 @@ class SessionReads(Protocol):
     async def read_inbox(self, session_id: str, after_n: int = 0) -> tuple[InboxEntry, ...]: ...
 
     async def read_checkpoint(self, session_id: str) -> bytes | None: ...
+
+    async def read_context(self, session_id: str, epoch: int) -> bytes | None: ...
 
     async def read_transcript(
         self, session_id: str, from_n: int = 1
@@ -56,11 +59,13 @@ class Loaded:
         "fresh",
         "interrupted_turn",
         "items",
+        "prefix",
         "rev",
         "route",
         "session_id",
         "taken_over",
         "tenant",
+        "transcript_n",
         "turns",
     )
 
@@ -68,8 +73,12 @@ class Loaded:
         self._store = store
         self.session_id = session_id
         self.checkpoint = Checkpoint(session_id=session_id)
-        self.items: list[Item] = []
-        """What the model is shown."""
+        self.prefix: tuple[Item, ...] = ()
+        """The rewritten beginning of the context."""
+        self.items: list[AnyItem] = []
+        """The transcript from `checkpoint.context_from` on."""
+        self.transcript_n = 0
+        """The number of the transcript's last item."""
         self.rev = self.turns = self.epoch = self.ctl_epoch = 0
         self.route = self.agent = self.tenant = self.interrupted_turn = ""
         self.context: Mapping[str, str] = {}
@@ -114,6 +123,10 @@ class Loaded:
         self._known_n = max([self._known_n, *(input.n for input in work.waiting)])
         self.fresh = True
 
+    def shown(self) -> tuple[Item, ...]:
+        """What the model is shown."""
+        return (*self.prefix, *(i for i in self.items if not isinstance(i, StepRecord)))
+
     def next_input(self, now_ms: int) -> Waiting | None:
         """The oldest input that a turn may take now."""
         return next(iter(self._waiting.open_inputs(now_ms)), None)
@@ -127,8 +140,11 @@ class Loaded:
 
     def follow(self, draft: Draft, committed: Committed) -> None:
         """Move on by a commit that is durable."""
-        self.checkpoint = draft.checkpoint
+        before, self.checkpoint = self.checkpoint, draft.checkpoint
+        self.transcript_n += len(draft.items)
         self.items += draft.items
+        if draft.prefix:
+            self._rewrite(before, draft)
         self.rev = committed.rev
         self.turns += draft.kind is CommitKind.START
         self.taken_over = False
@@ -145,10 +161,12 @@ class Loaded:
     ) -> None:
         try:
             self.checkpoint = self._decode(body)
+            self.prefix = await self._read_prefix()
             self.items = await self._read_items(head)
             self.context = _read_context(head.context)
         except (FormatTooNew, ValueError) as error:
             raise Unreadable(str(error)) from error
+        self.transcript_n = head.transcript_n
         self.rev, self.turns, self.epoch = head.rev, head.turns, head.epoch
         self.route, self.agent, self.tenant = head.route, head.agent, head.tenant
         self.ctl_epoch = head.ctl_epoch
@@ -163,7 +181,18 @@ class Loaded:
             return Checkpoint(session_id=self.session_id)
         return decode_checkpoint(body, session_id=self.session_id)
 
-    async def _read_items(self, head: Head) -> list[Item]:
+    async def _read_prefix(self) -> tuple[Item, ...]:
+        epoch = self.checkpoint.context_epoch
+        if not epoch:
+            return ()
+        return decode_prefix(await self._store.read_context(self.session_id, epoch))
+
+    def _rewrite(self, before: Checkpoint, draft: Draft) -> None:
+        """Follow a commit that replaced the beginning of the context."""
+        self.prefix = decode_prefix(draft.prefix)
+        del self.items[: draft.checkpoint.context_from - before.context_from]
+
+    async def _read_items(self, head: Head) -> list[AnyItem]:
         first = self.checkpoint.context_from
         if head.transcript_n < first:
             return []

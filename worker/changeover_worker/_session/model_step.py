@@ -16,13 +16,13 @@ from changeover_shared._errors import ChangeoverError
 from changeover_shared._events import Failure
 from changeover_shared._items import Usage
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
-from changeover_worker._session.draft import Tail
 from changeover_worker._session.heard import Hearing, heard
 from changeover_worker._session.held import Held
 from changeover_worker._session.recorder import StepRecorder
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.stopping import stop
 from changeover_worker._tools.output import readable
+from changeover_worker._turn.draft import Tail
 
 
 @dataclass(frozen=True, slots=True)

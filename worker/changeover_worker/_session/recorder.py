@@ -19,8 +19,8 @@ from changeover_shared._errors import TooLarge
 from changeover_shared._events import Delta
 from changeover_shared._items import Phase, Usage
 from changeover_worker._models.model import EmitRefused, ModelDelta, TextDelta, UsageDelta
-from changeover_worker._session.draft import Tail
 from changeover_worker._session.writer import Writer
+from changeover_worker._turn.draft import Tail
 
 MERGE_S: Final = 0.040
 MERGE_BYTES: Final = 16 * 1024

@@ -23,12 +23,14 @@ from changeover_shared._store.records import Grant
 from changeover_shared._words import GiveUp
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
+from changeover_worker._session.commits import Commits
 from changeover_worker._session.held import Held
 from changeover_worker._session.loaded import Loaded, Unreadable
-from changeover_worker._session.recovery import unknown_calls
 from changeover_worker._session.run import SessionRun
+from changeover_worker._session.running import Running
 from changeover_worker._session.writer import Writer
 from changeover_worker._tools.threads import Threads
+from changeover_worker._turn.recovery import unknown_calls
 
 REMEMBERED: Final = 10_000
 """Of so many sessions it is known that their followers were warned."""
@@ -83,18 +85,7 @@ class SessionRunner:
                 raise Unreadable(f"this app has no agent {grant.head.agent!r}")
             await loaded.take_over(grant)
             self._log_taken(grant, loaded, agent)
-            run = SessionRun(
-                self._app,
-                self._store,
-                self._settings,
-                self._log,
-                agent=agent,
-                resources=self._resources,
-                threads=self._threads,
-                held=held,
-                loaded=loaded,
-                writer=writer,
-            )
+            run = SessionRun(self._running(agent, held, loaded, writer))
             how = await run.to_its_end()
             return RunEnd(how, run.turns, run.failed_turns)
         except LeaseError as why:
@@ -104,6 +95,30 @@ class SessionRunner:
         except Exception as why:
             self._log.exception("warning", code="session_crashed", session=loaded.session_id)
             return _ended("crashed", run, why)
+
+    def _running(self, agent: Agent, held: Held, loaded: Loaded, writer: Writer) -> Running:
+        commits = Commits(
+            self._store,
+            self._settings,
+            self._log,
+            writer=writer,
+            held=held,
+            loaded=loaded,
+            agent=agent,
+        )
+        return Running(
+            app=self._app,
+            agent=agent,
+            store=self._store,
+            settings=self._settings,
+            log=self._log,
+            resources=self._resources,
+            threads=self._threads,
+            held=held,
+            loaded=loaded,
+            writer=writer,
+            commits=commits,
+        )
 
     async def _warn_once(self, writer: Writer, grant: Grant) -> None:
         """Tell those who follow why nothing happens: once a session, however often it comes.

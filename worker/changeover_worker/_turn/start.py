@@ -23,19 +23,31 @@ from changeover_shared._items import UserMessage
 from changeover_shared._ops import CloseOp, MessageOp, SetModelOp
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next
-from changeover_worker._session.draft import Draft, Setup, Taken
-from changeover_worker._session.ending import fail
-from changeover_worker._session.execution import open_step, stamp
+from changeover_worker._turn.draft import Draft, Setup, Taken
+from changeover_worker._turn.ending import fail
+from changeover_worker._turn.execution import open_step, stamp
 
 
 def start(
-    checkpoint: Checkpoint, taken: Taken, setup: Setup, *, turn_id: str, step_id: str, now_ms: int
+    checkpoint: Checkpoint,
+    taken: Taken,
+    setup: Setup,
+    *,
+    turn_id: str,
+    step_id: str,
+    first_item: int,
+    now_ms: int,
 ) -> Draft:
-    """Take one input. The session's very first commit says how it is configured."""
+    """Take one input. The session's very first commit says how it is configured.
+
+    `first_item` is the number that the transcript's next item gets.
+    """
     checkpoint, opening = settle_model(checkpoint, setup, turn_id)
     match taken.op:
         case MessageOp() as op:
-            draft = _start_message(checkpoint, taken, op, setup, turn_id, step_id, now_ms)
+            draft = _start_message(
+                checkpoint, taken, op, setup, turn_id, step_id, first_item, now_ms
+            )
         case SetModelOp() as op:
             draft = _set_model(checkpoint, taken, op, setup, turn_id, now_ms)
         case CloseOp() as op:
@@ -82,10 +94,14 @@ def _start_message(
     setup: Setup,
     turn_id: str,
     step_id: str,
+    first_item: int,
     now_ms: int,
 ) -> Draft:
     execution = Execution(
-        turn_id=turn_id, submission_ids=(taken.submission_id,), started_at_ms=now_ms
+        turn_id=turn_id,
+        submission_ids=(taken.submission_id,),
+        started_at_ms=now_ms,
+        first_item=first_item,
     )
     events: list[Event] = [TurnStarted(submission_ids=execution.submission_ids, **stamp(execution))]
     if op.metadata is not None:

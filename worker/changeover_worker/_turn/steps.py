@@ -21,9 +21,9 @@ from changeover_shared._items import AssistantMessage, ToolResult, Usage
 from changeover_shared._words import CommitKind, Effect, StepEnding
 from changeover_worker._models.contents import is_whole
 from changeover_worker._models.model import ModelResponse
-from changeover_worker._session.draft import Draft, Onward, Tail, ranges
-from changeover_worker._session.ending import complete, fail
-from changeover_worker._session.execution import (
+from changeover_worker._turn.draft import Draft, Onward, Tail, ranges
+from changeover_worker._turn.ending import complete, fail
+from changeover_worker._turn.execution import (
     close_group,
     close_step,
     error_result,
@@ -33,7 +33,7 @@ from changeover_worker._session.execution import (
     stamp,
     store_results,
 )
-from changeover_worker._session.streamed import with_streamed
+from changeover_worker._turn.streamed import with_streamed
 
 CUT_OFF: Final = "the call was cut off by the model's length limit and was not run"
 

@@ -9,10 +9,10 @@ from typing import Final, Literal
 
 from changeover_shared._checkpoint import Checkpoint, encode_checkpoint
 from changeover_shared._events import Event
-from changeover_shared._items import Item, Usage, encode_item
+from changeover_shared._items import AnyItem, Usage, encode_item
 from changeover_shared._ops import TurnOp
 from changeover_shared._results import TurnRecord
-from changeover_shared._store.records import Commit
+from changeover_shared._store.records import Commit, NewWait
 from changeover_shared._words import CommitKind, Ending, Next
 
 _ENDS: Final[Mapping[Ending | None, Literal["", "completed", "failed", "aborted"]]] = {
@@ -53,6 +53,10 @@ class Onward:
     model: str
     max_steps: int
 
+    def asking(self, model: str) -> Onward:
+        """The same with another model."""
+        return replace(self, model=model)
+
 
 @dataclass(frozen=True, slots=True)
 class Tail:
@@ -80,14 +84,29 @@ class Draft:
     take: tuple[int, ...] = ()
     end: Ending | None = None
     next: Next = Next.HOLD
-    items: tuple[Item, ...] = ()
+    items: tuple[AnyItem, ...] = ()
     events: tuple[Event, ...] = ()
     drop_seqs: tuple[int, ...] = ()
     record: TurnRecord | None = None
+    waits: tuple[NewWait, ...] = ()
+    """What the turn waits for from here on."""
+    closes: tuple[str, ...] = ()
+    """Waits that are over: their time has passed."""
+    prefix: str = ""
+    """The rewritten prefix of the context, under the checkpoint's `context_epoch`; '' leaves it."""
 
     def after(self, events: tuple[Event, ...]) -> Draft:
         """The same with `events` written before its own."""
         return replace(self, events=events + self.events) if events else self
+
+    def placed_after(self, transcript_n: int) -> Draft:
+        """The same with its turn's record naming the items that the turn has written."""
+        if self.record is None:
+            return self
+        last = transcript_n + len(self.items)
+        first = self.record.first_item or last + 1
+        placed = self.record.model_copy(update={"first_item": first, "last_item": last})
+        return replace(self, record=placed)
 
     def to_commit(self, *, rev: int, max_step_ms: int, next: Next, quantum_left: bool) -> Commit:
         """Encode it as the commit that follows revision `rev`, under an id of its own."""
@@ -104,6 +123,11 @@ class Draft:
             items=tuple(encode_item(item) for item in self.items),
             events=self.events,
             drop_seqs=self.drop_seqs,
+            waits=self.waits,
+            closes=self.closes,
+            context=self.prefix,
+            context_epoch=self.checkpoint.context_epoch,
+            keep_from=self.checkpoint.context_from if self.prefix else 0,
             turn_record=self.record.model_dump_json() if self.record else "",
             max_step_ms=max_step_ms,
             quantum_left=quantum_left,

@@ -15,16 +15,16 @@ from typing import Final
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
 from changeover_shared._words import CommitKind, Effect, StepEnding
 from changeover_worker._agent import OnTakeover
-from changeover_worker._session.draft import Draft, Onward
-from changeover_worker._session.ending import UNKNOWN, abort, complete
-from changeover_worker._session.execution import (
+from changeover_worker._turn.draft import Draft, Onward
+from changeover_worker._turn.ending import UNKNOWN, abort, complete
+from changeover_worker._turn.execution import (
     close_step,
     error_result,
     open_calls,
     open_execution,
     store_results,
 )
-from changeover_worker._session.turn import advance
+from changeover_worker._turn.steps import advance
 
 RESTART: Final = "interrupted by restart"
 UNKNOWN_AFTER_RESTART: Final = f"{UNKNOWN} after restart"

@@ -21,8 +21,8 @@ from changeover_shared._events import (
 from changeover_shared._items import AssistantMessage, Item
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next, StepEnding
-from changeover_worker._session.draft import NO_TAIL, Draft, Tail
-from changeover_worker._session.execution import (
+from changeover_worker._turn.draft import NO_TAIL, Draft, Tail
+from changeover_worker._turn.execution import (
     close_group,
     close_step,
     error_result,
@@ -154,6 +154,7 @@ def _record(
         failed_tool_calls=execution.failed_tool_calls,
         takeovers=execution.takeovers,
         model=checkpoint.model,
+        first_item=execution.first_item,
         started_at_ms=execution.started_at_ms,
         finished_at_ms=max(now_ms, execution.started_at_ms),
     )

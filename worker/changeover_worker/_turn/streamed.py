@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Streamed
-from changeover_worker._session.draft import Draft
+from changeover_worker._turn.draft import Draft
 
 KEPT_MS: Final = 10_000
 """How long after its step a delta stays at least."""

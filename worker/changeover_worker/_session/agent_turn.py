@@ -1,0 +1,122 @@
+"""A turn of an agent: ask the model, run its calls, ask again, until it has answered."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from functools import partial
+from typing import Final
+
+from changeover_shared._checkpoint import Execution
+from changeover_shared._events import Failure
+from changeover_worker._models.model import ModelResponse
+from changeover_worker._session.agent_calls import AgentCalls
+from changeover_worker._session.held import Drain
+from changeover_worker._session.model_step import StepEnd, ask
+from changeover_worker._session.recorder import StepRecorder
+from changeover_worker._session.running import Running
+from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.tool_group import run_group
+from changeover_worker._turn.draft import Setup
+from changeover_worker._turn.ending import fail
+from changeover_worker._turn.execution import open_calls, stamp
+from changeover_worker._turn.recovery import recover
+from changeover_worker._turn.start import settle_model
+from changeover_worker._turn.steps import answered, landed
+
+
+class AgentTurn:
+    """Drives the open turn of a session that has an `Agent`."""
+
+    def __init__(self, running: Running, setup: Setup) -> None:
+        self._running = running
+        self._setup = setup
+        self._calls = AgentCalls(running)
+
+    async def go_on(self, execution: Execution) -> None:
+        """Make the next move."""
+        if execution.step is not None:
+            await self._ask(execution)
+        elif open_calls(execution):
+            await self._call(execution)
+        else:
+            await self.recover(execution)
+
+    async def recover(self, execution: Execution) -> None:
+        """Go on with a turn that is between two moves, as a new holder finds it."""
+        run, loaded = self._running, self._running.loaded
+        checkpoint, changed = settle_model(loaded.checkpoint, self._setup, execution.turn_id)
+        onward = run.onward(execution.turn_id, execution.next_step)
+        draft = recover(
+            checkpoint,
+            on_takeover=run.agent.on_takeover,
+            onward=onward.asking(str(checkpoint.model)),
+            now_ms=run.now_ms,
+            takeover=loaded.taken_over,
+        )
+        if draft is not None:
+            await run.write(draft.after(changed))
+
+    async def _ask(self, execution: Execution) -> None:
+        """One model step, from its question to the commit that ends it."""
+        run, held = self._running, self._running.held
+        step_id = execution.step.step_id if execution.step else None
+        await reached(Moment.STEP_STARTED, run.loaded.session_id, str(step_id))
+        end = await ask(
+            partial(self._calls.question, execution, str(step_id)),
+            StepRecorder(run.writer, stamp(execution, step_id)),
+            held,
+            timeout_s=run.settings.step_timeout.total_seconds(),
+        )
+        run.stop_if_lost()
+        if held.interrupted:
+            await run.abort(end.whole_tail)
+        elif self._is_given_up(end):
+            await run.hand_off()
+        elif end.response is None:
+            failure = end.failure or _CANCELLED_ITSELF
+            await run.write(fail(run.loaded.checkpoint, failure, now_ms=run.now_ms, tail=end.tail))
+        else:
+            await self._answer(execution, end, end.response)
+
+    def _is_given_up(self, end: StepEnd) -> bool:
+        """Whether an urgent drain leaves the step to the next worker.
+
+        An answer with calls is left too: none of them has started, but once committed they count
+        as calls that may have run.
+        """
+        if self._running.held.drain_level is not Drain.NOW:
+            return False
+        return end.response is None or bool(end.response.message.tool_calls)
+
+    async def _answer(self, execution: Execution, end: StepEnd, response: ModelResponse) -> None:
+        run = self._running
+        draft = answered(
+            run.loaded.checkpoint,
+            response,
+            end.tail,
+            effect_of=self._calls.effect_of,
+            onward=run.onward(execution.turn_id, execution.next_step + 1),
+            now_ms=run.now_ms,
+        )
+        await run.write(draft, end.whole_tail)
+        await reached(Moment.ASSISTANT_COMMITTED, run.loaded.session_id)
+
+    async def _call(self, execution: Execution) -> None:
+        """Run the open calls; each result is committed as it lands."""
+        run = self._running
+        call = partial(self._calls.run_tool, execution)
+        async with aclosing(run_group(open_calls(execution), call, run.held)) as group:
+            async for results in group:
+                run.stop_if_lost()
+                draft = landed(
+                    run.loaded.checkpoint,
+                    results,
+                    onward=run.onward(execution.turn_id, execution.next_step),
+                    now_ms=run.now_ms,
+                )
+                await run.write(draft)
+
+
+_CANCELLED_ITSELF: Final = Failure(
+    kind="model_crashed", message="the model's task was cancelled from within"
+)

@@ -1,0 +1,81 @@
+"""A held session with all that it takes to run it; what drives a turn is given this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from structlog.typing import FilteringBoundLogger
+
+from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._words import GiveUp
+from changeover_worker._agent import Agent
+from changeover_worker._app import App
+from changeover_worker._session.commits import Commits
+from changeover_worker._session.held import Drain, Held
+from changeover_worker._session.loaded import Loaded
+from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.writer import Writer
+from changeover_worker._tools.threads import Threads
+from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
+from changeover_worker._turn.ending import abort
+
+How = Literal["released", "handed_off", "closed"]
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """One session under one grant. One task uses it."""
+
+    app: App
+    agent: Agent
+    store: LeaseStore
+    settings: Settings
+    log: FilteringBoundLogger
+    resources: Any
+    threads: Threads
+    held: Held
+    loaded: Loaded
+    writer: Writer
+    commits: Commits
+    given_up: How | None = None
+
+    async def write(self, draft: Draft, tail: Tail = NO_TAIL) -> None:
+        """Commit a draft, or what has to be committed instead. Raises `Stale`, `LeaseError`."""
+        await self.commits.write(draft, tail)
+
+    async def abort(self, tail: Tail = NO_TAIL) -> None:
+        """End the turn because it was interrupted."""
+        reason = await self.commits.why_interrupted()
+        await self.write(abort(self.loaded.checkpoint, reason, now_ms=self.now_ms, tail=tail))
+
+    async def give_up(self, reason: GiveUp, how: How) -> None:
+        """Let the session go outside a commit."""
+        await self.writer.give_up(reason)
+        self.given_up = how
+        if reason is GiveUp.HAND_OFF:
+            await reached(Moment.HANDED_OFF, self.loaded.session_id)
+
+    async def hand_off(self) -> None:
+        """Give the session up, for another worker to go on at once."""
+        await self.give_up(GiveUp.HAND_OFF, "handed_off")
+
+    def onward(self, turn_id: str, index: int) -> Onward:
+        """How the turn goes on once nothing is pending: with step `index`, or elsewhere."""
+        leave = self.held.drain_level is not Drain.NO or self.held.interrupted
+        return Onward(
+            step_id=None if leave else new_step_id(turn_id, index),
+            model=str(self.loaded.checkpoint.model),
+            max_steps=self.settings.max_steps,
+        )
+
+    def stop_if_lost(self) -> None:
+        """Raise the `LeaseError` with which the session was lost, if it was."""
+        if self.held.lost is not None:
+            raise self.held.lost
+
+    @property
+    def now_ms(self) -> int:
+        """Redis's time."""
+        return self.store.clock.now_ms()
