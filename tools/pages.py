@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tools import lifecycle, reference
+from tools import cases, lifecycle, reference
 
 DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
 SECTIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
@@ -22,6 +22,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "table": lifecycle.table,
         "recovery": reference.recovery,
     },
+    "reference-cases.md": {"cases": cases.table},
 }
 
 
@@ -49,6 +50,10 @@ def main(args: list[str]) -> int:
             stale = 1
         else:
             path.write_text(fresh, "utf-8")
+    if "--check" in args:
+        wrong = cases.problems()
+        sys.stderr.writelines(f"{problem}\n" for problem in wrong)
+        return 1 if wrong else stale
     return stale
 
 

@@ -1,0 +1,63 @@
+"""The table of reference cases: which test names which, and what the check refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools import cases
+from tools.cases import Claim, claims_of
+
+NAMED = '''
+"""Tests of one thing."""
+
+def test_one():
+    """What it is about.
+
+    Case 001-5: stored before told.
+    Cases 001-6, M1: the end of it, told over
+    two lines. Difference: later, because it is
+    cheaper.
+
+    More words.
+    """
+
+class TestTwo:
+    async def test_inner(self):
+        """Case R1: inside."""
+
+async def test_none():
+    """Case by case, nothing is named."""
+'''
+
+
+def test_cases_are_read_from_docstrings_with_their_differences() -> None:
+    assert list(claims_of(NAMED, "tests/test_x.py")) == [
+        Claim("tests/test_x.py::test_one", ("001-5",)),
+        Claim("tests/test_x.py::test_one", ("001-6", "M1"), "later, because it is cheaper."),
+        Claim("tests/test_x.py::TestTwo::test_inner", ("R1",)),
+    ]
+
+
+@pytest.mark.parametrize("line", ["Case 001-5 holds.", "Cases 001-5 and 001-6: hold."])
+def test_a_line_that_names_cases_in_another_form_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="cannot read the cases"):
+        list(claims_of(f'def test_x():\n    """{line}"""\n', "tests/test_x.py"))
+
+
+def test_the_check_names_what_has_no_test_and_what_is_not_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cases, "known", lambda: {"one": {"001-5": "x", "001-6": "y"}})
+    monkeypatch.setattr(cases, "claims", lambda: (Claim("tests/test_x.py::test", ("001-5", "Z9")),))
+    assert cases.problems() == [
+        "no test names case 001-6",
+        "tests/test_x.py::test names Z9, which is not in tools/cases.toml",
+    ]
+
+
+def test_a_difference_stands_beside_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "known", lambda: {"one": {"001-5": "It holds."}})
+    monkeypatch.setattr(cases, "claims", lambda: (Claim("a.py::b", ("001-5",), "another order."),))
+    assert cases.table().splitlines()[-1] == (
+        "| 001-5 | It holds. *Different here: another order.* | `a.py::b` |"
+    )
