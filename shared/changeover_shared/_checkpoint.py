@@ -43,12 +43,12 @@ class ActiveStep(Wire):
 
 
 class Retry(Wire):
-    """The model failed and is asked again later, at the same index."""
+    """The model failed and is asked again, at the same index."""
 
     attempt: int = Field(ge=1)
     """How many attempts at this step have failed."""
     until_ms: int = Field(ge=0)
-    """Not before this, on Redis's clock."""
+    """When the next one is due, on Redis's clock."""
 
 
 class HandlerStep(Wire):
@@ -82,7 +82,7 @@ class Execution(Wire):
     first_item: int = Field(default=0, ge=0)
     """The number of its first transcript item."""
     retry: Retry | None = None
-    """Between two attempts at one model step."""
+    """The model step that is next, or in flight, has failed before."""
     waits: tuple[str, ...] = ()
     """The waits that it has opened and not closed."""
     handler_step: HandlerStep | None = None

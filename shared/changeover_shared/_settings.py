@@ -59,6 +59,8 @@ class Settings(BaseSettings):
     """How many model steps one turn may take."""
     step_timeout: Span = timedelta(minutes=10)
     """How long one model step may take; tools add their own time-outs."""
+    model_retries: int = Field(default=5, ge=0, le=100)
+    """How often a model that failed is asked again, if the failure may pass; 0 never."""
 
     app: str | None = None
     """The app that `changeover worker` runs, as `module:attribute`."""

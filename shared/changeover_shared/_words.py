@@ -103,6 +103,8 @@ class CommitKind(StrEnum):
     STEP = "step"
     RESULT = "result"
     ANSWER = "answer"
+    RETRY = "retry"
+    """The model failed and is asked again; or it is asked again now."""
     RECOVER = "recover"
     END = "end"
 

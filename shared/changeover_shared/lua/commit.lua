@@ -33,7 +33,7 @@
 --          commit_id    str
 --          rev          int   the revision that this one follows
 --          turn         str   the open turn, or the one to open: t_<turns + 1>
---          kind         str   start, take, step, result, answer, recover, end
+--          kind         str   start, take, step, result, answer, retry, recover, end
 --          finish       str   '', completed, failed, aborted, requeue
 --          next         str   hold, auto, release, park, close, quarantine
 --          progress     0|1

@@ -133,7 +133,8 @@ def _close_answered(
     if response.stop == "length":
         text = "the model's answer was cut off by its length limit"
         events.append(Warned(code="length", text=text, **stamp(execution, step_id)))
-    return execution.model_copy(update={"next_step": execution.next_step + 1}), events
+    moved = {"next_step": execution.next_step + 1, "retry": None}
+    return execution.model_copy(update=moved), events
 
 
 def _pending(

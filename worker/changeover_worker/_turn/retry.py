@@ -1,0 +1,107 @@
+"""When a model step is asked again: its provider failed in a way that may pass.
+
+The failed attempt is closed as `retrying`: what it cost counts, what it said does not. The next
+one has the same index under an id of its own. In between the turn rests in its checkpoint, so
+whoever holds the session then knows how many attempts have failed and when the next one is due.
+A pause that is too long to be waited for by a worker is a park.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from changeover_shared._checkpoint import Checkpoint, Execution, Retry
+from changeover_shared._events import Event, Failure, TurnParked, TurnResumed
+from changeover_shared._store.records import NewWait
+from changeover_shared._words import CommitKind, Next, StepEnding
+from changeover_worker._turn.draft import Draft, Onward, Tail
+from changeover_worker._turn.execution import close_step, open_execution, open_step, stamp
+
+FIRST_PAUSE_MS: Final = 500
+"""The longest pause after the first failure; each further failure doubles it."""
+LONGEST_PAUSE_MS: Final = 30_000
+"""Where the doubling ends."""
+HELD_PAUSE_MS: Final = 5_000
+"""The longest pause that a worker waits out; for a longer one the turn parks."""
+LONGEST_WISH_MS: Final = 3_600_000
+"""The longest wish of a provider to be left alone that is granted."""
+RETRY: Final = "retry"
+"""The reason of the park, and the name of its wait."""
+
+
+def retried(
+    checkpoint: Checkpoint,
+    failure: Failure,
+    tail: Tail,
+    *,
+    retries: int,
+    now_ms: int,
+    jitter: Callable[[], float],
+) -> Draft | None:
+    """Close the failed model step, to be asked again later. None: it is not asked again, for the
+    failure would not pass, all `retries` are used up, or the provider wants over an hour.
+
+    `jitter` gives numbers from 0 to 1: that part of the pause is waited for.
+    """
+    execution = open_execution(checkpoint)
+    attempt = 1 + (execution.retry.attempt if execution.retry else 0)
+    wish_ms = failure.retry_after_ms or 0
+    if not failure.retryable or attempt > retries or wish_ms > LONGEST_WISH_MS:
+        return None
+    pause_ms = max(math.ceil(_longest_pause_ms(attempt) * jitter()), wish_ms)
+    execution, closing = close_step(execution, StepEnding.RETRYING, tail.usage)
+    retry = Retry(attempt=attempt, until_ms=now_ms + pause_ms)
+    execution = execution.model_copy(update={"retry": retry})
+    events = (*tail.events, *closing)
+    if pause_ms > HELD_PAUSE_MS:
+        return _parked(checkpoint, execution, events, retry.until_ms)
+    changed = checkpoint.model_copy(update={"execution": execution})
+    return Draft(CommitKind.RETRY, execution.turn_id, changed, events=events)
+
+
+def reopened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
+    """Ask again: the same index under the step id of `onward`.
+
+    The count of failed attempts stays until the step is answered.
+    """
+    execution = open_execution(checkpoint)
+    events: list[Event] = []
+    closes = tuple(wait for wait in execution.waits if wait == RETRY)
+    if closes:
+        left = tuple(wait for wait in execution.waits if wait != RETRY)
+        execution = execution.model_copy(update={"waits": left})
+        events.append(TurnResumed(reason=RETRY, **stamp(execution)))
+    if onward.step_id is not None:
+        execution, began = open_step(
+            execution, step_id=onward.step_id, model=onward.model, now_ms=now_ms
+        )
+        events.append(began)
+    return Draft(
+        kind=CommitKind.RETRY,
+        turn=execution.turn_id,
+        checkpoint=checkpoint.model_copy(update={"execution": execution}),
+        events=tuple(events),
+        closes=closes,
+    )
+
+
+def _longest_pause_ms(attempt: int) -> int:
+    doublings = min(attempt - 1, LONGEST_PAUSE_MS.bit_length())
+    return min(FIRST_PAUSE_MS << doublings, LONGEST_PAUSE_MS)
+
+
+def _parked(
+    checkpoint: Checkpoint, execution: Execution, events: tuple[Event, ...], until_ms: int
+) -> Draft:
+    execution = execution.model_copy(update={"waits": (*execution.waits, RETRY)})
+    parked = TurnParked(reason=RETRY, until_ms=until_ms, **stamp(execution))
+    return Draft(
+        kind=CommitKind.RETRY,
+        turn=execution.turn_id,
+        checkpoint=checkpoint.model_copy(update={"execution": execution}),
+        next=Next.PARK,
+        events=(*events, parked),
+        waits=(NewWait(RETRY, "timer", until_ms),),
+    )
