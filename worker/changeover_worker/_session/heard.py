@@ -21,10 +21,12 @@ MAX_BYTES: Final = 16 * 1024**2
 
 
 class Hearing:
-    """Hears the deltas of one model step."""
+    """Hears the deltas of one model step, and its answer."""
 
     def __init__(self) -> None:
         self._bytes = 0
+        self.calls_admitted = False
+        """A tool call was heard, whole or in part."""
 
     def delta(self, delta: ModelDelta) -> ModelDelta:
         """Make a piece readable. Raises `ModelError` once the answer is too long."""
@@ -33,8 +35,16 @@ class Hearing:
                 delta = replace(delta, text=readable(text))
                 self._count(delta.text)
             case ToolCallDelta(arguments=arguments):
+                self.calls_admitted = True
                 self._count(readable(arguments))
         return delta
+
+    def whole(self, response: object) -> ModelResponse:
+        """Make the answer readable; raises what `heard` raises."""
+        message = getattr(response, "message", None)
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            self.calls_admitted = True
+        return heard(response)
 
     def _count(self, text: str) -> None:
         self._bytes += len(text) if text.isascii() else len(text.encode())

@@ -16,7 +16,7 @@ from changeover_shared._errors import ChangeoverError
 from changeover_shared._events import Failure
 from changeover_shared._items import Usage
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
-from changeover_worker._session.heard import Hearing, heard
+from changeover_worker._session.heard import Hearing
 from changeover_worker._session.held import Held
 from changeover_worker._session.recorder import StepRecorder
 from changeover_worker._session.signals import Moment, reached
@@ -32,6 +32,8 @@ class StepEnd:
     response: ModelResponse | None
     failure: Failure | None
     tail: Tail
+    calls_admitted: bool = False
+    """A tool call was heard, whole or in part: asking again might run it twice."""
 
     @property
     def whole_tail(self) -> Tail:
@@ -52,7 +54,8 @@ async def ask(
 
     Raises the recorder's first failure, a `LeaseError` as a rule.
     """
-    task = asyncio.get_running_loop().create_task(_respond(question, recorder, held))
+    hearing = Hearing()
+    task = asyncio.get_running_loop().create_task(_respond(question, hearing, recorder, held))
     held.running((task,))
     try:
         await asyncio.wait((task,), timeout=timeout_s)
@@ -63,23 +66,23 @@ async def ask(
         if not task.done():
             await stop((task,))
     tail = await recorder.close()
+    calls = hearing.calls_admitted
     if late:
-        return StepEnd(None, _timed_out(timeout_s), tail)
+        return StepEnd(None, _timed_out(timeout_s), tail, calls)
     if task.cancelled():
-        return StepEnd(None, None, tail)
+        return StepEnd(None, None, tail, calls)
     answer = task.result()
     if isinstance(answer, ModelResponse):
-        return StepEnd(answer, None, tail)
-    return StepEnd(None, failure_of(answer, "model_crashed"), tail)
+        return StepEnd(answer, None, tail, calls)
+    return StepEnd(None, failure_of(answer, "model_crashed"), tail, calls)
 
 
 async def _respond(
-    question: Question, recorder: StepRecorder, held: Held
+    question: Question, hearing: Hearing, recorder: StepRecorder, held: Held
 ) -> ModelResponse | BaseException:
     """The answer, or what was raised: as a value, since asyncio hands `SystemExit` of a task on
     to the loop."""
     pieces = 0
-    hearing = Hearing()
 
     async def emit(delta: ModelDelta) -> None:
         nonlocal pieces
@@ -88,7 +91,7 @@ async def _respond(
         await reached(Moment.DELTA, held.lease.session_id, str(pieces))
 
     try:
-        return heard(await question(emit))
+        return hearing.whole(await question(emit))
     except asyncio.CancelledError:
         raise
     except BaseException as error:
