@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from changeover_shared._errors import FormatTooNew
 from changeover_shared._items import (
     AssistantMessage,
+    Count,
     Json,
     StepKind,
     ToolResult,
@@ -29,7 +30,7 @@ class PendingCall(Wire):
     name: str
     arguments: str
     effect: Effect
-    attempts: int = Field(default=0, ge=0)
+    attempts: Count = 0
     """How often it may have been started, the time that this commit allows included."""
     result: ToolResult | None = None
 
@@ -38,8 +39,8 @@ class ActiveStep(Wire):
     """The model is being asked. A repeat has a new id and the same index."""
 
     step_id: str
-    index: int = Field(ge=0)
-    started_at_ms: int = Field(ge=0)
+    index: Count
+    started_at_ms: Count
 
 
 class Retry(Wire):
@@ -47,7 +48,7 @@ class Retry(Wire):
 
     attempt: int = Field(ge=1)
     """How many attempts at this step have failed."""
-    until_ms: int = Field(ge=0)
+    until_ms: Count
     """When the next one is due, on Redis's clock."""
 
 
@@ -58,7 +59,7 @@ class HandlerStep(Wire):
     kind: StepKind = "step"
     effect: Effect = Effect.ONCE
     attempts: int = Field(default=1, ge=1)
-    until_ms: int = Field(default=0, ge=0)
+    until_ms: Count = 0
     """When a sleep is over."""
 
 
@@ -67,26 +68,26 @@ class Execution(Wire):
 
     turn_id: str
     submission_ids: tuple[str, ...]
-    started_at_ms: int = Field(ge=0)
+    started_at_ms: Count
     phase: Literal["model", "tools", "completion"] = "model"
-    next_step: int = Field(default=0, ge=0)
+    next_step: Count = 0
     step: ActiveStep | None = None
     assistant: AssistantMessage | None = None
     """The message whose calls are pending; it joins the transcript with all their results."""
     calls: tuple[PendingCall, ...] = ()
-    model_calls: int = Field(default=0, ge=0)
-    tool_calls: int = Field(default=0, ge=0)
-    failed_tool_calls: int = Field(default=0, ge=0)
+    model_calls: Count = 0
+    tool_calls: Count = 0
+    failed_tool_calls: Count = 0
     op: Literal["message", "compact"] = "message"
     """What the turn does: answer a message, or rewrite the context."""
-    first_item: int = Field(default=0, ge=0)
+    first_item: Count = 0
     """The number of its first transcript item."""
     retry: Retry | None = None
     """The model step that is next, or in flight, has failed before."""
     waits: tuple[str, ...] = ()
     """The waits that it has opened and not closed."""
     handler_step: HandlerStep | None = None
-    takeovers: int = Field(default=0, ge=0)
+    takeovers: Count = 0
     """How often its worker was replaced without having handed it off."""
     usage: Usage = Usage()
 
@@ -112,14 +113,22 @@ class Streamed(Wire):
 class Stats(Wire):
     """What the session has done since it began."""
 
-    turns: int = Field(default=0, ge=0)
-    failed_turns: int = Field(default=0, ge=0)
-    aborted_turns: int = Field(default=0, ge=0)
-    model_calls: int = Field(default=0, ge=0)
-    tool_calls: int = Field(default=0, ge=0)
-    failed_tool_calls: int = Field(default=0, ge=0)
-    elapsed_ms: int = Field(default=0, ge=0)
+    turns: Count = 0
+    failed_turns: Count = 0
+    aborted_turns: Count = 0
+    model_calls: Count = 0
+    tool_calls: Count = 0
+    failed_tool_calls: Count = 0
+    elapsed_ms: Count = 0
     usage: Usage = Usage()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Stats:
+        if self.failed_turns + self.aborted_turns > self.turns:
+            raise ValueError("more turns failed or were aborted than there were")
+        if self.failed_tool_calls > self.tool_calls:
+            raise ValueError("more tool calls failed than there were")
+        return self
 
 
 class LeftOut(Wire):
@@ -139,7 +148,7 @@ class Checkpoint(Wire):
     model: str | None = None
     """The name of a model in the app, never a provider's."""
     metadata: dict[str, Json] = Field(default_factory=dict)
-    context_epoch: int = Field(default=0, ge=0)
+    context_epoch: Count = 0
     context_from: int = Field(default=1, ge=1)
     """The first transcript item after the rewritten prefix."""
     left_out: tuple[LeftOut, ...] = ()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 Json = JsonValue
 """Whatever JSON can hold."""
+
+
+MAX_COUNT: Final = 2**53 - 1
+"""The largest count: every JSON reader and Lua hold it exactly."""
+
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+"""How many, or a time in milliseconds."""
 
 
 class Wire(BaseModel):
@@ -28,10 +35,10 @@ class Attachment(Wire):
 class Usage(Wire):
     """Tokens, as the provider counted them; cached ones are part of `input_tokens`."""
 
-    input_tokens: int = Field(default=0, ge=0)
-    output_tokens: int = Field(default=0, ge=0)
-    cached_input_tokens: int = Field(default=0, ge=0)
-    reasoning_tokens: int = Field(default=0, ge=0)
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cached_input_tokens: Count = 0
+    reasoning_tokens: Count = 0
 
     @property
     def total_tokens(self) -> int:
@@ -39,12 +46,9 @@ class Usage(Wire):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-        )
+        """The sum; a count that is full stays full, so that reading never fails."""
+        mine, others = self.model_dump(), other.model_dump()
+        return Usage(**{name: min(mine[name] + others[name], MAX_COUNT) for name in mine})
 
 
 class ToolCall(Wire):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tools import cases
 from tools.cases import Claim, claims_of
 

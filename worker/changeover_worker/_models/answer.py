@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from changeover_shared._items import AssistantMessage, Phase, Usage
 from changeover_worker._models.calls import CallDraft, CallDrafts
@@ -18,6 +18,10 @@ from changeover_worker._models.model import (
     ToolCallDelta,
     UsageDelta,
 )
+
+
+MAX_TOKENS: Final = 2**50
+"""No answer has so many: a larger count is made up, and sums of some stay countable."""
 
 
 class Answer:
@@ -121,7 +125,7 @@ class Answer:
 def number(counts: object, field: str) -> int:
     """Read a count of tokens; what a server left out or made up is 0."""
     value = counts.get(field) if isinstance(counts, Mapping) else None
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value < MAX_TOKENS else 0
 
 
 def word(source: object, field: str) -> str:

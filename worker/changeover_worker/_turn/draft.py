@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from changeover_shared._checkpoint import Checkpoint, encode_checkpoint
 from changeover_shared._events import Event
-from changeover_shared._items import AnyItem, Usage, encode_item
+from changeover_shared._items import AnyItem, Usage, UserMessage, encode_item
 from changeover_shared._ops import TurnOp
 from changeover_shared._results import TurnRecord
 from changeover_shared._store.records import Commit, NewWait
@@ -30,6 +30,17 @@ class Taken:
     n: int
     submission_id: str
     op: TurnOp
+    target: Mapping[str, str] | None = None
+    """The context of the session that a `resume_session` names; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A waiting message that ends with the turn before it: its inbox position and its item."""
+
+    n: int
+    submission_id: str
+    message: UserMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 From wherever a turn is cut, its open calls get error results and its whole groups join the
 transcript, so no request ever goes to a model with an unanswered call. What an unfinished step
 has said stays visible in the journal and never enters the transcript.
+
+An end that the session's statistics cannot count raises `CounterOverflow` and changes nothing.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from changeover_shared._checkpoint import Checkpoint, Execution, Stats
 from changeover_shared._events import (
@@ -18,10 +21,10 @@ from changeover_shared._events import (
     TurnFailed,
     Warned,
 )
-from changeover_shared._items import AssistantMessage, Item
+from changeover_shared._items import MAX_COUNT, AssistantMessage, Item
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next, StepEnding
-from changeover_worker._turn.draft import NO_TAIL, Draft, Tail
+from changeover_worker._turn.draft import NO_TAIL, Draft, Folded, Tail
 from changeover_worker._turn.execution import (
     close_group,
     close_step,
@@ -33,6 +36,16 @@ from changeover_worker._turn.execution import (
 )
 
 UNKNOWN: Final = "execution interrupted; result unknown"
+
+
+class CounterOverflow(Exception):
+    """A session's statistics cannot count any further. Nothing was changed."""
+
+    def __init__(self, session_id: str, name: str) -> None:
+        super().__init__(
+            f"the statistics of session {session_id!r} exceed the supported range: {name} would "
+            f"pass {MAX_COUNT}; nothing was changed; go on in a new session"
+        )
 
 
 def complete(
@@ -87,17 +100,23 @@ def abort(
     now_ms: int,
     tail: Tail = NO_TAIL,
     unknown: str = "",
+    fold: tuple[Folded, ...] = (),
 ) -> Draft:
-    """The turn was stopped. `unknown` is what its open calls are answered with."""
+    """The turn was stopped. `unknown` is what its open calls are answered with, `fold` are
+    waiting messages that end with it: their text joins the transcript behind the turn's own."""
     execution, items, closing = _cut(
         open_execution(checkpoint),
         StepEnding.INTERRUPTED,
         unknown or f"{UNKNOWN}: {reason}",
         tail,
     )
-    ended = TurnAborted(submission_ids=execution.submission_ids, reason=reason, **stamp(execution))
+    joined = (*execution.submission_ids, *(one.submission_id for one in fold))
+    execution = execution.model_copy(update={"submission_ids": joined})
+    said: tuple[Item, ...] = tuple(one.message for one in fold)
+    ended = TurnAborted(submission_ids=joined, reason=reason, **stamp(execution))
     record = _record(checkpoint, execution, Ending.ABORTED, now_ms)
-    return _end(checkpoint, execution, record, items, [*tail.events, *closing, ended])
+    draft = _end(checkpoint, execution, record, (*items, *said), [*tail.events, *closing, ended])
+    return replace(draft, take=tuple(one.n for one in fold))
 
 
 def _cut(
@@ -117,7 +136,7 @@ def _end(
     items: tuple[Item, ...],
     events: list[Event],
 ) -> Draft:
-    update = {"execution": None, "stats": _counted(checkpoint.stats, execution, record)}
+    update = {"execution": None, "stats": _counted(checkpoint, execution, record)}
     return Draft(
         kind=CommitKind.END,
         turn=execution.turn_id,
@@ -160,14 +179,28 @@ def _record(
     )
 
 
-def _counted(stats: Stats, execution: Execution, record: TurnRecord) -> Stats:
-    return Stats(
-        turns=stats.turns + 1,
-        failed_turns=stats.failed_turns + (record.ending is Ending.FAILED),
-        aborted_turns=stats.aborted_turns + (record.ending is Ending.ABORTED),
-        model_calls=stats.model_calls + execution.model_calls,
-        tool_calls=stats.tool_calls + execution.tool_calls,
-        failed_tool_calls=stats.failed_tool_calls + execution.failed_tool_calls,
-        elapsed_ms=stats.elapsed_ms + record.finished_at_ms - record.started_at_ms,
-        usage=stats.usage + execution.usage,
+def _counted(checkpoint: Checkpoint, execution: Execution, record: TurnRecord) -> Stats:
+    """The statistics with one more turn. Raises `CounterOverflow`."""
+    more = Stats(
+        turns=1,
+        failed_turns=int(record.ending is Ending.FAILED),
+        aborted_turns=int(record.ending is Ending.ABORTED),
+        model_calls=execution.model_calls,
+        tool_calls=execution.tool_calls,
+        failed_tool_calls=execution.failed_tool_calls,
+        elapsed_ms=record.finished_at_ms - record.started_at_ms,
+        usage=execution.usage,
     )
+    return Stats(**_sums(checkpoint.session_id, checkpoint.stats.model_dump(), more.model_dump()))
+
+
+def _sums(session_id: str, before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    sums: dict[str, Any] = {}
+    for name, count in before.items():
+        if isinstance(count, dict):
+            sums[name] = _sums(session_id, count, more[name])
+            continue
+        sums[name] = count + more[name]
+        if sums[name] > MAX_COUNT:
+            raise CounterOverflow(session_id, name)
+    return sums

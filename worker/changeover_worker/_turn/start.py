@@ -7,6 +7,7 @@ commit. So does a message that cannot run, so that its submission ends and the s
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Execution
 from changeover_shared._events import (
@@ -15,12 +16,13 @@ from changeover_shared._events import (
     ModelChanged,
     SessionClosed,
     SessionConfigured,
+    SessionResumeRequested,
     TurnFailed,
     TurnStarted,
     Warned,
 )
-from changeover_shared._items import UserMessage
-from changeover_shared._ops import CloseOp, MessageOp, SetModelOp
+from changeover_shared._items import MAX_COUNT, UserMessage
+from changeover_shared._ops import CloseOp, MessageOp, ResumeSessionOp, SetModelOp
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next
 from changeover_worker._turn.draft import Draft, Setup, Taken
@@ -44,6 +46,10 @@ def start(
     """
     checkpoint, opening = settle_model(checkpoint, setup, turn_id)
     match taken.op:
+        case MessageOp() if checkpoint.stats.turns >= MAX_COUNT:
+            draft = refuse(
+                checkpoint, taken.n, taken.submission_id, _FULL, turn_id=turn_id, now_ms=now_ms
+            )
         case MessageOp() as op:
             draft = _start_message(
                 checkpoint, taken, op, setup, turn_id, step_id, first_item, now_ms
@@ -52,6 +58,8 @@ def start(
             draft = _set_model(checkpoint, taken, op, setup, turn_id, now_ms)
         case CloseOp() as op:
             draft = _close(checkpoint, taken, op, turn_id, now_ms)
+        case ResumeSessionOp() as op:
+            draft = _resume_session(checkpoint, taken, op, turn_id, now_ms)
     return draft.after(opening)
 
 
@@ -64,7 +72,7 @@ def refuse(
     turn_id: str,
     now_ms: int,
 ) -> Draft:
-    """Take an input that this release cannot run, and end it as failed."""
+    """Take an input that cannot be carried out, and end it as failed."""
     record = _record(checkpoint, submission_id, turn_id, now_ms, error=failure)
     events = _refusal(submission_id, turn_id, failure)
     return _at_once(checkpoint, n, record, events)
@@ -112,12 +120,7 @@ def _start_message(
         changed = ModelChanged(model=str(op.model), previous=checkpoint.model, turn_id=turn_id)
         events.insert(0, changed)
         checkpoint = checkpoint.model_copy(update={"model": op.model})
-    said = UserMessage(
-        text=op.text,
-        attachments=op.attachments,
-        author=op.author,
-        submission_id=taken.submission_id,
-    )
+    said = heard(op, taken.submission_id)
     if known:
         execution, began = open_step(
             execution, step_id=step_id, model=str(checkpoint.model), now_ms=now_ms
@@ -132,6 +135,13 @@ def _start_message(
         events=tuple(events),
     )
     return draft if known else fail_at_start(draft, _unknown_model(str(op.model)), now_ms=now_ms)
+
+
+def heard(op: MessageOp, submission_id: str) -> UserMessage:
+    """A message as the transcript keeps it."""
+    return UserMessage(
+        text=op.text, attachments=op.attachments, author=op.author, submission_id=submission_id
+    )
 
 
 def fail_at_start(draft: Draft, failure: Failure, *, now_ms: int) -> Draft:
@@ -152,9 +162,8 @@ def _set_model(
 ) -> Draft:
     if op.model not in setup.models:
         failure = _unknown_model(op.model)
-        record = _record(checkpoint, taken.submission_id, turn_id, now_ms, error=failure)
-        return _at_once(
-            checkpoint, taken.n, record, _refusal(taken.submission_id, turn_id, failure)
+        return refuse(
+            checkpoint, taken.n, taken.submission_id, failure, turn_id=turn_id, now_ms=now_ms
         )
     changed = ModelChanged(
         model=op.model,
@@ -171,6 +180,24 @@ def _close(checkpoint: Checkpoint, taken: Taken, op: CloseOp, turn_id: str, now_
     closed = SessionClosed(reason=op.reason, submission_id=taken.submission_id, turn_id=turn_id)
     record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
     return replace(_at_once(checkpoint, taken.n, record, (closed,)), next=Next.CLOSE)
+
+
+def _resume_session(
+    checkpoint: Checkpoint, taken: Taken, op: ResumeSessionOp, turn_id: str, now_ms: int
+) -> Draft:
+    if taken.target is None:
+        failure = _unknown_session(op.target)
+        return refuse(
+            checkpoint, taken.n, taken.submission_id, failure, turn_id=turn_id, now_ms=now_ms
+        )
+    asked = SessionResumeRequested(
+        target=op.target,
+        context=dict(taken.target),
+        submission_id=taken.submission_id,
+        turn_id=turn_id,
+    )
+    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
+    return _at_once(checkpoint, taken.n, record, (asked,))
 
 
 def _at_once(
@@ -213,6 +240,19 @@ def _refusal(submission_id: str, turn_id: str, failure: Failure) -> tuple[Event,
     return (
         Warned(code=failure.kind, text=failure.message, **belongs),
         TurnFailed(submission_ids=(submission_id,), error=failure, **belongs),
+    )
+
+
+_FULL: Final = Failure(
+    kind="counters_full",
+    message="the session's statistics cannot count another turn; go on in a new session",
+)
+
+
+def _unknown_session(target: str) -> Failure:
+    return Failure(
+        kind="unknown_session",
+        message=f"there is no session {target!r}; nothing was asked of it",
     )
 
 
