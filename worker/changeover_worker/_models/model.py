@@ -44,6 +44,14 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class TextPart:
+    """The whole of a text part. What of it has streamed is not said again; what has not is."""
+
+    text: str
+    phase: Phase = "final_answer"
+
+
+@dataclass(frozen=True, slots=True)
 class ReasoningDelta:
     """A piece of reasoning; shown live, never kept."""
 
@@ -52,7 +60,10 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of a tool call's arguments; for display, the response has the whole call."""
+    """A piece of a tool call's arguments; joined by id, else to the call before.
+
+    For display, unless the response holds neither text nor calls: then the joined calls are run.
+    """
 
     call_id: str
     name: str
@@ -61,12 +72,15 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class UsageDelta:
-    """Tokens counted so far in this response; replaces the one before."""
+    """Tokens counted so far in this response; replaces the one before.
+
+    Counts if the response has no usage of its own, which replaces it.
+    """
 
     usage: Usage
 
 
-ModelDelta = TextDelta | ReasoningDelta | ToolCallDelta | UsageDelta
+ModelDelta = TextDelta | TextPart | ReasoningDelta | ToolCallDelta | UsageDelta
 
 Emit = Callable[[ModelDelta], Awaitable[None]]
 """Hand a delta over. Raises `EmitRefused` once the step has ended."""
@@ -74,7 +88,7 @@ Emit = Callable[[ModelDelta], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
-    """A whole answer: text, or calls, or both."""
+    """A whole answer: text, or calls, or both; what it leaves out is taken from the stream."""
 
     message: AssistantMessage
     usage: Usage = field(default_factory=Usage)
@@ -83,6 +97,8 @@ class ModelResponse:
 
     After `length` the last call's `arguments` may be cut: they are then no JSON object.
     """
+    served_by: str | None = None
+    """Which model answered, if it was not the one that was asked first."""
 
 
 class EmitRefused(ChangeoverError):
@@ -108,7 +124,8 @@ class ModelError(ChangeoverError):
         self.kind = kind
         """`provider_auth`, `provider_rate_limit`, `provider_server`, `provider_timeout`,
         `provider_connection`, `provider_stream` (cut or malformed), `provider_request` (the
-        provider refused what was sent), `unscripted`."""
+        provider refused what was sent), `provider_unavailable` (none of a `Fallback`'s models
+        could answer), `unscripted`."""
         self.message = message
         self.retryable = retryable
         self.retry_after = retry_after
