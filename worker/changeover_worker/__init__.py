@@ -14,6 +14,7 @@ from changeover_worker import _installed  # noqa: F401  before what needs the ex
 from changeover_worker._agent import Agent, TurnContext
 from changeover_worker._app import App
 from changeover_worker._models import AnthropicModel, OpenAIModel
+from changeover_worker._models.fallback import Fallback
 from changeover_worker._models.model import (
     Emit,
     EmitRefused,
@@ -24,6 +25,7 @@ from changeover_worker._models.model import (
     ModelResponse,
     ReasoningDelta,
     TextDelta,
+    TextPart,
     ToolCallDelta,
     ToolSpec,
     UsageDelta,
@@ -39,6 +41,7 @@ __all__ = [
     "Attachment",
     "Emit",
     "EmitRefused",
+    "Fallback",
     "Item",
     "Model",
     "ModelDelta",
@@ -48,6 +51,7 @@ __all__ = [
     "OpenAIModel",
     "ReasoningDelta",
     "TextDelta",
+    "TextPart",
     "Tool",
     "ToolCall",
     "ToolCallDelta",
