@@ -14,9 +14,12 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any, Final
 
+from structlog.typing import FilteringBoundLogger
+
 import changeover_shared
 from changeover_shared._errors import AppNotFound, Invalid
 from changeover_worker._agent import Agent
+from changeover_worker._models.fallback import Fallback
 from changeover_worker._models.model import Model, ProviderModel
 from changeover_worker._models.names import resolve_model
 
@@ -88,6 +91,12 @@ class App:
             model = self.model(agent.model)
             if isinstance(model, ProviderModel):
                 model.check()
+
+    def log_to(self, log: FilteringBoundLogger) -> None:
+        """Say there what its models have to say to operators."""
+        for model in self._models.values():
+            if isinstance(model, Fallback):
+                model.log_to(log)
 
     async def aclose(self) -> None:
         """Close the connections of its models; they open new ones if they are asked again."""

@@ -73,6 +73,7 @@ class Worker:
         self.incarnation = incarnation or new_incarnation(settings.worker_name or default_name())
         self._burst = burst
         self._log = log or make_log(settings)
+        app.log_to(self._log)
         self._queues = settings.queues or tuple(app.agents)
         if not self._queues:
             raise Invalid(

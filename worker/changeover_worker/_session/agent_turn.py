@@ -10,6 +10,8 @@ from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
+from changeover_worker._session.backoff import pause_until, step_failed
+from changeover_worker._session.folding import to_fold
 from changeover_worker._session.held import Drain
 from changeover_worker._session.model_step import StepEnd, ask
 from changeover_worker._session.recorder import StepRecorder
@@ -17,9 +19,8 @@ from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.tool_group import run_group
 from changeover_worker._turn.draft import Setup
-from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_calls, stamp
-from changeover_worker._turn.recovery import recover
+from changeover_worker._turn.recovery import Found, found, recover
 from changeover_worker._turn.start import settle_model
 from changeover_worker._turn.steps import answered, landed
 
@@ -44,6 +45,10 @@ class AgentTurn:
     async def recover(self, execution: Execution) -> None:
         """Go on with a turn that is between two moves, as a new holder finds it."""
         run, loaded = self._running, self._running.loaded
+        if found(execution) is Found.PAUSE and execution.retry is not None:
+            await pause_until(run.held, run.store.clock, execution.retry.until_ms)
+            if run.held.leaving:
+                return
         checkpoint, changed = settle_model(loaded.checkpoint, self._setup, execution.turn_id)
         onward = run.onward(execution.turn_id, execution.next_step)
         draft = recover(
@@ -74,7 +79,7 @@ class AgentTurn:
             await run.hand_off()
         elif end.response is None:
             failure = end.failure or _CANCELLED_ITSELF
-            await run.write(fail(run.loaded.checkpoint, failure, now_ms=run.now_ms, tail=end.tail))
+            await step_failed(run, failure, end.tail, may_repeat=not end.calls_admitted)
         else:
             await self._answer(execution, end, end.response)
 

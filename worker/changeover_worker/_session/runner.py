@@ -9,6 +9,8 @@ decisions are pure (`start`, `turn`, `ending`, `recovery`), `run` only carries t
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -62,12 +64,14 @@ class SessionRunner:
         *,
         resources: Any = None,
     ) -> None:
+        jitter: Callable[[], float] = random.random,
         self._app = app
         self._store = store
         self._settings = settings
         self._log = log
         self._resources = resources
         self._threads = Threads()
+        self._jitter = jitter
         self._warned: dict[str, None] = {}
 
     async def run(self, grant: Grant, held: Held) -> RunEnd:
@@ -119,6 +123,7 @@ class SessionRunner:
             writer=writer,
             commits=commits,
         )
+            jitter=self._jitter,
 
     async def _warn_once(self, writer: Writer, grant: Grant) -> None:
         """Tell those who follow why nothing happens: once a session, however often it comes.

@@ -24,6 +24,7 @@ from changeover_worker._turn.execution import (
     open_execution,
     store_results,
 )
+from changeover_worker._turn.retry import reopened
 from changeover_worker._turn.steps import advance
 
 RESTART: Final = "interrupted by restart"
@@ -35,6 +36,7 @@ class Found(StrEnum):
 
     NOTHING = "nothing active"
     STEP = "model step in flight"
+    PAUSE = "between two attempts at a model step"
     CALLS = "tool calls pending"
     BOUNDARY = "clean boundary"
     ANSWER = "completion"
@@ -45,6 +47,7 @@ class Action(StrEnum):
 
     SERVE = "serve the inbox"
     ASK_AGAIN = "journal the step as interrupted, ask the model again: same index, new step id"
+    ASK_LATER = "wait until the next attempt is due, ask the model: same index, new step id"
     SETTLE_CALLS = (
         "keep stored results, run pure and idempotent calls, answer the others with "
         "`execution interrupted; result unknown after restart`, go on"
@@ -63,6 +66,8 @@ DECISIONS: Final[Mapping[tuple[Found, OnTakeover], Action]] = MappingProxyType(
         (Found.NOTHING, "abort"): Action.SERVE,
         (Found.STEP, "resume"): Action.ASK_AGAIN,
         (Found.STEP, "abort"): Action.ABORT,
+        (Found.PAUSE, "resume"): Action.ASK_LATER,
+        (Found.PAUSE, "abort"): Action.ASK_LATER,
         (Found.CALLS, "resume"): Action.SETTLE_CALLS,
         (Found.CALLS, "abort"): Action.ABORT,
         (Found.BOUNDARY, "resume"): Action.GO_ON,
@@ -79,6 +84,8 @@ def found(execution: Execution | None) -> Found:
         return Found.NOTHING
     if execution.step is not None:
         return Found.STEP
+    if execution.retry is not None:
+        return Found.PAUSE
     if execution.calls:
         return Found.CALLS
     return Found.ANSWER if execution.phase == "completion" else Found.BOUNDARY
@@ -92,7 +99,8 @@ def recover(
     now_ms: int,
     takeover: bool,
 ) -> Draft | None:
-    """Decide the commit that goes on with an open turn; None when there is none.
+    """Decide the commit that goes on with an open turn; None when there is none. A pause between
+    two attempts is over by then.
 
     `takeover`: the holder before did not hand it off, and this is counted.
     """
@@ -111,6 +119,8 @@ def recover(
             return _resume(checkpoint, onward, now_ms)
 
 
+        case Action.ASK_LATER:
+            return reopened(checkpoint, onward, now_ms=now_ms)
 def unknown_calls(execution: Execution | None, on_takeover: OnTakeover) -> tuple[PendingCall, ...]:
     """The calls that may have run and are not run again by the holder that finds them."""
     calls = open_calls(execution) if execution is not None else ()

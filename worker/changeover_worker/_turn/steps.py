@@ -133,6 +133,9 @@ def _close_answered(
     if response.stop == "length":
         text = "the model's answer was cut off by its length limit"
         events.append(Warned(code="length", text=text, **stamp(execution, step_id)))
+    if response.served_by is not None:
+        text = f"{response.served_by} answered instead of the model that was asked first"
+        events.append(Warned(code="model_fallback", text=text, **stamp(execution, step_id)))
     moved = {"next_step": execution.next_step + 1, "retry": None}
     return execution.model_copy(update=moved), events
 
