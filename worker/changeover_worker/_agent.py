@@ -19,6 +19,7 @@ from changeover_worker._tools.tool import Tool
 R = TypeVar("R", default=Any)
 
 OnTakeover = Literal["resume", "abort"]
+OnAbortInput = Literal["next_turn", "fold"]
 _NOT_MADE: Final = "nothing was started"
 
 
@@ -53,6 +54,10 @@ class Agent:
     tools: Sequence[Tool[..., Any]] = ()
     on_takeover: OnTakeover = "resume"
     """What becomes of a turn whose worker died: go on from its last step, or abort it."""
+    on_abort_input: OnAbortInput = "next_turn"
+    """What becomes of messages that wait when a takeover aborts a turn: they are the next turn,
+    or they end with the aborted one, in the same commit, and the model reads them with the next
+    message."""
 
     def __post_init__(self) -> None:
         _identifiers.name(self.name, field="agent")
@@ -63,6 +68,9 @@ class Agent:
             raise _invalid(where, "instructions are text or a function of the turn")
         if self.on_takeover not in get_args(OnTakeover):
             raise _invalid(where, f"on_takeover {self.on_takeover!r} is neither resume nor abort")
+        if self.on_abort_input not in get_args(OnAbortInput):
+            reason = f"on_abort_input {self.on_abort_input!r} is neither next_turn nor fold"
+            raise _invalid(where, reason)
         object.__setattr__(self, "tools", _checked(self.tools, where))
 
     @cached_property

@@ -129,7 +129,11 @@ class Loaded:
 
     def next_input(self, now_ms: int) -> Waiting | None:
         """The oldest input that a turn may take now."""
-        return next(iter(self._waiting.open_inputs(now_ms)), None)
+        return next(iter(self.due_inputs(now_ms)), None)
+
+    def due_inputs(self, now_ms: int) -> tuple[Waiting, ...]:
+        """All of them, in order."""
+        return self._waiting.open_inputs(now_ms)
 
     async def body(self, n: int) -> InboxEntry | None:
         """An input's body; None when it was settled meanwhile."""
@@ -163,7 +167,7 @@ class Loaded:
             self.checkpoint = self._decode(body)
             self.prefix = await self._read_prefix()
             self.items = await self._read_items(head)
-            self.context = _read_context(head.context)
+            self.context = read_context(head.context)
         except (FormatTooNew, ValueError) as error:
             raise Unreadable(str(error)) from error
         self.transcript_n = head.transcript_n
@@ -203,6 +207,7 @@ class Loaded:
         self._bodies = {entry.n: entry for entry in inbox}
 
 
-def _read_context(text: str) -> Mapping[str, str]:
+def read_context(text: str) -> Mapping[str, str]:
+    """A session's context, as its head has it."""
     values = json.loads(text or "{}")
     return values if isinstance(values, dict) else {}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import ValidationError
 
 from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure
-from changeover_shared._ops import InterruptOp, decode_op
+from changeover_shared._ops import InterruptOp, ResumeSessionOp, TurnOp, decode_op
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import InboxEntry
 from changeover_shared._words import GiveUp, Status
 from changeover_worker._session.agent_turn import AgentTurn
 from changeover_worker._session.commits import Stale
 from changeover_worker._session.held import Drain
+from changeover_worker._session.loaded import read_context
 from changeover_worker._session.running import How, Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._turn.draft import Draft, Setup, Taken, new_step_id
@@ -115,10 +117,10 @@ class SessionRun:
         if entry is None:
             raise Stale("INPUT")
         turn_id = f"t_{loaded.turns + 1}"
-        await run.write(self._start(entry, turn_id))
+        await run.write(await self._start(entry, turn_id))
         await reached(Moment.TURN_STARTED, loaded.session_id, turn_id)
 
-    def _start(self, entry: InboxEntry, turn_id: str) -> Draft:
+    async def _start(self, entry: InboxEntry, turn_id: str) -> Draft:
         checkpoint, now_ms = self._running.loaded.checkpoint, self._running.now_ms
         try:
             op = decode_op(entry.body)
@@ -139,10 +141,19 @@ class SessionRun:
             )
         return start(
             checkpoint,
-            Taken(entry.n, entry.submission_id, op),
+            Taken(entry.n, entry.submission_id, op, await self._context_of(op)),
             self._setup,
             turn_id=turn_id,
             step_id=new_step_id(turn_id, 0),
             first_item=self._running.loaded.transcript_n + 1,
             now_ms=now_ms,
         )
+
+    async def _context_of(self, op: TurnOp) -> Mapping[str, str] | None:
+        """The context of the session that the op names, if it names one of the same tenant."""
+        if not isinstance(op, ResumeSessionOp):
+            return None
+        head = await self._running.store.read_head(op.target)
+        if head is None or head.status is Status.DELETED:
+            return None
+        return read_context(head.context) if head.tenant == self._running.loaded.tenant else None
