@@ -178,20 +178,11 @@ def test_an_answer_without_calls_ends_the_turn_in_one_commit() -> None:
     assert stats.usage == Usage(input_tokens=9, output_tokens=3)
 
 
-def test_the_responses_usage_replaces_the_streamed_one_unless_it_is_missing() -> None:
+def test_a_step_costs_what_its_response_counts() -> None:
     streamed = Tail(usage=Usage(input_tokens=5))
     assert one(after_answer(AssistantMessage(text="x"), tail=streamed), StepCompleted).usage == (
         Usage(input_tokens=9, output_tokens=3)
     )
-    silent = answered(
-        begun().checkpoint,
-        ModelResponse(AssistantMessage(text="x")),
-        streamed,
-        effect_of=lambda name: Effect.ONCE,
-        onward=onward(),
-        now_ms=1,
-    )
-    assert one(silent, StepCompleted).usage == Usage(input_tokens=5)
 
 
 def test_calls_are_pending_in_the_commit_that_ends_their_step() -> None:

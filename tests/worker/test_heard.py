@@ -24,7 +24,7 @@ from changeover_worker._models.model import (
     TextDelta,
     ToolCallDelta,
 )
-from changeover_worker._session.heard import MAX_BYTES, heard
+from changeover_worker._session.heard import MAX_BYTES, Hearing
 from changeover_worker._tools.tool import tool
 from changeover_worker._turn.draft import Draft
 from tests.support.holding import Bench, bench, texts
@@ -219,6 +219,6 @@ async def test_an_answer_without_end_is_dropped(piece: ModelDelta) -> None:
 
 def test_what_is_no_response_is_named() -> None:
     with pytest.raises(TypeError, match="returned a NoneType"):
-        heard(None)
+        Hearing().answer(None)
     with pytest.raises(TypeError, match="UserMessage and Usage"):
-        heard(ModelResponse(UserMessage(text="x")))  # type: ignore[arg-type]
+        Hearing().answer(ModelResponse(UserMessage(text="x")))  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ class AgentTurn:
         )
         run.stop_if_lost()
         if held.interrupted:
-            await run.abort(end.whole_tail)
+            await run.abort(end.tail)
         elif self._is_given_up(end):
             await run.hand_off()
         elif end.response is None:
@@ -103,7 +103,7 @@ class AgentTurn:
             onward=run.onward(execution.turn_id, execution.next_step + 1),
             now_ms=run.now_ms,
         )
-        await run.write(draft, end.whole_tail)
+        await run.write(draft, end.tail)
         await reached(Moment.ASSISTANT_COMMITTED, run.loaded.session_id)
 
     async def _call(self, execution: Execution) -> None:

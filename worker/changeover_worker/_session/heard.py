@@ -12,6 +12,7 @@ from changeover_worker._models.model import (
     ModelResponse,
     ReasoningDelta,
     TextDelta,
+    TextPart,
     ToolCallDelta,
 )
 from changeover_worker._readable import MAX_DEPTH, readable, readable_value, too_deep
@@ -28,49 +29,51 @@ class Hearing:
         self.calls_admitted = False
         """A tool call was heard, whole or in part."""
 
-    def delta(self, delta: ModelDelta) -> ModelDelta:
-        """Make a piece readable. Raises `ModelError` once the answer is too long."""
+    def delta(self, delta: ModelDelta) -> None:
+        """Note a piece. Raises `ModelError` once the answer is too long."""
         match delta:
-            case TextDelta(text=text) | ReasoningDelta(text=text):
-                delta = replace(delta, text=readable(text))
-                self._count(delta.text)
+            case TextDelta(text=text) | TextPart(text=text) | ReasoningDelta(text=text):
+                self._count(text)
             case ToolCallDelta(arguments=arguments):
                 self.calls_admitted = True
-                self._count(readable(arguments))
-        return delta
+                self._count(arguments)
 
-    def whole(self, response: object) -> ModelResponse:
-        """Make the answer readable; raises what `heard` raises."""
-        message = getattr(response, "message", None)
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            self.calls_admitted = True
-        return heard(response)
+    def answer(self, response: object) -> ModelResponse:
+        """Note what the model returned. Raises `TypeError` for what is no answer."""
+        if not isinstance(response, ModelResponse):
+            raise TypeError(f"the model returned a {type(response).__name__}, not a ModelResponse")
+        message, usage = response.message, response.usage
+        if not isinstance(message, AssistantMessage) or not isinstance(usage, Usage):
+            kinds = f"{type(message).__name__} and {type(usage).__name__}"
+            raise TypeError(f"the model's response holds {kinds}, not AssistantMessage and Usage")
+        self.calls_admitted = self.calls_admitted or bool(message.tool_calls)
+        return response
 
     def _count(self, text: str) -> None:
+        text = readable(text)
         self._bytes += len(text) if text.isascii() else len(text.encode())
         if self._bytes > MAX_BYTES:
             size = MAX_BYTES // 1024**2
             raise _unfit(f"the answer is over {size} MiB; it was dropped")
 
 
-def heard(response: object) -> ModelResponse:
-    """Make an answer readable.
+def readable_delta(delta: ModelDelta) -> ModelDelta:
+    """Make a piece readable."""
+    if isinstance(delta, TextDelta | ReasoningDelta):
+        return replace(delta, text=readable(delta.text))
+    return delta
 
-    Raises `TypeError` for what is no answer, and `ModelError` for one that nests too deep.
-    """
-    if not isinstance(response, ModelResponse):
-        raise TypeError(f"the model returned a {type(response).__name__}, not a ModelResponse")
-    message, usage = response.message, response.usage
-    if not isinstance(message, AssistantMessage) or not isinstance(usage, Usage):
-        kinds = f"{type(message).__name__} and {type(usage).__name__}"
-        raise TypeError(f"the model's response holds {kinds}, not AssistantMessage and Usage")
+
+def readable_answer(response: ModelResponse) -> ModelResponse:
+    """Make an answer readable. Raises `ModelError` for one that nests too deep."""
+    message = response.message
     update = {
         "text": readable(message.text),
         "tool_calls": tuple(map(_call, message.tool_calls)),
         "opaque": tuple(_opaque(entry, message.text) for entry in message.opaque),
     }
     stop = None if response.stop is None else readable(str(response.stop))
-    return ModelResponse(message.model_copy(update=update), usage, stop)
+    return replace(response, message=message.model_copy(update=update), stop=stop)
 
 
 def _call(call: ToolCall) -> ToolCall:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from changeover_shared._errors import ChangeoverError
-from changeover_shared._events import Failure
-from changeover_shared._items import Usage
+from changeover_shared._errors import ChangeoverError, TooLarge
+from changeover_shared._events import Failure, Warned
+from changeover_worker._models.assembled import Assembled
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
-from changeover_worker._session.heard import Hearing
+from changeover_worker._session.heard import Hearing, readable_answer, readable_delta
 from changeover_worker._session.held import Held
 from changeover_worker._session.recorder import StepRecorder
 from changeover_worker._session.signals import Moment, reached
@@ -32,15 +33,9 @@ class StepEnd:
     response: ModelResponse | None
     failure: Failure | None
     tail: Tail
+    """What it leaves behind, with the tokens that it cost."""
     calls_admitted: bool = False
     """A tool call was heard, whole or in part: asking again might run it twice."""
-
-    @property
-    def whole_tail(self) -> Tail:
-        """The tail with the response's own count of tokens, if it has one."""
-        if self.response is None or self.response.usage == Usage():
-            return self.tail
-        return replace(self.tail, usage=self.response.usage)
 
 
 Question = Callable[[Emit], Awaitable[ModelResponse]]
@@ -54,8 +49,8 @@ async def ask(
 
     Raises the recorder's first failure, a `LeaseError` as a rule.
     """
-    hearing = Hearing()
-    task = asyncio.get_running_loop().create_task(_respond(question, hearing, recorder, held))
+    step = _Listening(recorder, held)
+    task = asyncio.get_running_loop().create_task(step.listen(question))
     held.running((task,))
     try:
         await asyncio.wait((task,), timeout=timeout_s)
@@ -65,8 +60,8 @@ async def ask(
         recorder.stop()
         if not task.done():
             await stop((task,))
-    tail = await recorder.close()
-    calls = hearing.calls_admitted
+    tail = step.tail(await recorder.close())
+    calls = step.hearing.calls_admitted
     if late:
         return StepEnd(None, _timed_out(timeout_s), tail, calls)
     if task.cancelled():
@@ -77,27 +72,51 @@ async def ask(
     return StepEnd(None, failure_of(answer, "model_crashed"), tail, calls)
 
 
-async def _respond(
-    question: Question, hearing: Hearing, recorder: StepRecorder, held: Held
-) -> ModelResponse | BaseException:
-    """The answer, or what was raised: as a value, since asyncio hands `SystemExit` of a task on
-    to the loop."""
-    pieces = 0
+class _Listening:
+    """Listens to one model: shows what it says and puts its answer together."""
 
-    async def emit(delta: ModelDelta) -> None:
-        nonlocal pieces
-        await recorder.emit(hearing.delta(delta))
-        pieces += 1
-        await reached(Moment.DELTA, held.lease.session_id, str(pieces))
+    def __init__(self, recorder: StepRecorder, held: Held) -> None:
+        self.hearing = Hearing()
+        self._recorder = recorder
+        self._session_id = held.lease.session_id
+        self._assembled = Assembled()
+        self._pieces = 0
 
-    try:
-        return hearing.whole(await question(emit))
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:
-        return error
-    finally:
-        recorder.stop()
+    async def listen(self, question: Question) -> ModelResponse | BaseException:
+        """The answer, or what was raised: as a value, since asyncio hands `SystemExit` of a task
+        on to the loop."""
+        try:
+            returned = self.hearing.answer(await question(self._emit))
+            answer = readable_answer(self._assembled.whole(returned))
+            unsaid = self._assembled.unsaid(answer.message)
+            if unsaid.text:
+                # Text that no event can hold is read where the step's own text is.
+                with suppress(TooLarge):
+                    await self._show(unsaid)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return error
+        finally:
+            self._recorder.stop()
+        return answer
+
+    def tail(self, tail: Tail) -> Tail:
+        """What the step leaves behind, with its count of tokens."""
+        events = tail.events
+        if self._assembled.miscounted:
+            text = "the provider told of a number of tokens that cannot be; it was not counted"
+            events = (*events, Warned(code="usage", text=text, **self._recorder.stamp))
+        return replace(tail, events=events, usage=self._assembled.usage)
+
+    async def _emit(self, delta: ModelDelta) -> None:
+        self.hearing.delta(delta)
+        await self._show(self._assembled.take(delta))
+
+    async def _show(self, delta: ModelDelta) -> None:
+        await self._recorder.emit(readable_delta(delta))
+        self._pieces += 1
+        await reached(Moment.DELTA, self._session_id, str(self._pieces))
 
 
 def failure_of(error: BaseException, kind: str) -> Failure:

@@ -17,8 +17,8 @@ from pydantic_core import to_json
 
 from changeover_shared._errors import TooLarge
 from changeover_shared._events import Delta
-from changeover_shared._items import Phase, Usage
-from changeover_worker._models.model import EmitRefused, ModelDelta, TextDelta, UsageDelta
+from changeover_shared._items import Phase
+from changeover_worker._models.model import EmitRefused, ModelDelta, TextDelta
 from changeover_worker._session.writer import Writer
 from changeover_worker._turn.draft import Tail
 
@@ -65,7 +65,6 @@ class StepRecorder:
         "_stamp",
         "_stream",
         "_timer",
-        "_usage",
         "_writer",
         "_writing",
     )
@@ -79,12 +78,16 @@ class StepRecorder:
         self._count = 0
         self._bytes = 0
         self._seqs: list[int] = []
-        self._usage = Usage()
         self._closed = False
         self._failure: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
+
+    @property
+    def stamp(self) -> dict[str, Any]:
+        """Which submission, turn and step its events belong to."""
+        return self._stamp
 
     async def emit(self, delta: ModelDelta) -> None:
         """Admit a piece; waits while too much is on its way.
@@ -93,11 +96,8 @@ class StepRecorder:
         be written.
         """
         self._refuse_if_closed()
-        match delta:
-            case UsageDelta(usage=usage):
-                self._usage = usage
-            case TextDelta(text=text, phase=phase) if text:
-                await self._admit(text, phase)
+        if isinstance(delta, TextDelta) and delta.text:
+            await self._admit(delta.text, delta.phase)
 
     def stop(self) -> None:
         """Take nothing more from here on, and begin no further write."""
@@ -118,7 +118,7 @@ class StepRecorder:
             raise self._failure
         events = tuple(self._event(batch) for batch in self._queue)
         self._queue.clear()
-        return Tail(events=events, seqs=tuple(self._seqs), usage=self._usage)
+        return Tail(events=events, seqs=tuple(self._seqs))
 
     async def _admit(self, text: str, phase: Phase) -> None:
         cost = _EVENT_BYTES + len(to_json(text)) - 2

@@ -17,7 +17,7 @@ from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
 from changeover_shared._events import AssistantSaid, Event, Failure, ToolCallBegin, Warned
-from changeover_shared._items import AssistantMessage, ToolResult, Usage
+from changeover_shared._items import AssistantMessage, ToolResult
 from changeover_shared._words import CommitKind, Effect, StepEnding
 from changeover_worker._models.contents import is_whole
 from changeover_worker._models.model import ModelResponse
@@ -127,8 +127,9 @@ def _close_answered(
         events.append(
             AssistantSaid(phase=message.phase, text=message.text, **stamp(execution, step_id))
         )
-    usage = response.usage if response.usage != Usage() else tail.usage
-    execution, ended = close_step(execution, StepEnding.COMPLETED, usage, ranges(tail.seqs))
+    execution, ended = close_step(
+        execution, StepEnding.COMPLETED, response.usage, ranges(tail.seqs)
+    )
     events += ended
     if response.stop == "length":
         text = "the model's answer was cut off by its length limit"
@@ -136,8 +137,7 @@ def _close_answered(
     if response.served_by is not None:
         text = f"{response.served_by} answered instead of the model that was asked first"
         events.append(Warned(code="model_fallback", text=text, **stamp(execution, step_id)))
-    moved = {"next_step": execution.next_step + 1, "retry": None}
-    return execution.model_copy(update=moved), events
+    return execution.model_copy(update={"next_step": execution.next_step + 1}), events
 
 
 def _pending(
