@@ -183,6 +183,11 @@ class TurnParked(_Known):
     until_ms: int | None = None
     """When it goes on by itself, on Redis's clock."""
 
+    @property
+    def until(self) -> datetime | None:
+        """`until_ms` as a time."""
+        return None if self.until_ms is None else datetime.fromtimestamp(self.until_ms / 1000, UTC)
+
 
 class TurnResumed(_Known):
     """A parked turn goes on."""

@@ -37,6 +37,8 @@ class Bench:
     settings: Settings
     session: str = "s"
     log: Any = field(default_factory=CapturingLogger)
+    jitter: float = 0.0
+    """Which part of its longest pause a failed model step waits."""
 
     async def submit(self, asked: str | Op, id: str = "m1", *, turn: str = "") -> Submitted:
         """Send a message or another op to the session."""
@@ -84,7 +86,9 @@ class Bench:
     def runner(self, app: App) -> SessionRunner:
         """A worker process's runner."""
         log: FilteringBoundLogger = self.log
-        return SessionRunner(app, self.stores.worker, self.settings, log)
+        return SessionRunner(
+            app, self.stores.worker, self.settings, log, jitter=lambda: self.jitter
+        )
 
     async def run(self, app: App, incarnation: str = "w:00000001") -> RunEnd:
         """Claim the session and run it until it is not held any more."""

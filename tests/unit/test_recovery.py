@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from changeover_shared._checkpoint import ActiveStep, Checkpoint, Execution, PendingCall
+from changeover_shared._checkpoint import ActiveStep, Checkpoint, Execution, PendingCall, Retry
 from changeover_shared._events import StepCompleted, StepStarted, ToolCallEnd, TurnAborted
 from changeover_shared._items import AssistantMessage, ToolCall, ToolResult
 from changeover_shared._words import CommitKind, Effect, Ending, StepEnding
@@ -49,6 +49,7 @@ def pending(*effects: Effect, done: int = 0) -> Execution:
 STATES = {
     Found.NOTHING: None,
     Found.STEP: execution(step=STEP, model_calls=1),
+    Found.PAUSE: execution(retry=Retry(attempt=2, until_ms=4), model_calls=2),
     Found.CALLS: pending(Effect.ONCE),
     Found.BOUNDARY: execution(next_step=1, model_calls=1),
     Found.ANSWER: execution(

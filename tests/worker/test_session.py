@@ -672,7 +672,7 @@ async def test_a_model_that_breaks_its_contract_fails_its_turn_and_the_worker_li
 
 
 async def test_a_model_that_takes_too_long_fails_its_turn() -> None:
-    async with bench(step_timeout="50ms") as on:
+    async with bench(step_timeout="50ms", model_retries=0) as on:
         await on.submit("go")
         gate = Gate("half")
         await on.run(app_of(gate))

@@ -90,6 +90,11 @@ def _session_taken(f: Mapping[str, Any]) -> str:
     return f"{f['session']} fence {f['fence']} from {f['from']} ({f['reason']}){turn}{tools}"
 
 
+def _session_parked(f: Mapping[str, Any]) -> str:
+    until = f" until {f['until']}" if f.get("until") else ""
+    return f"{f['session']} {f['reason']}{until} · its slot is free"
+
+
 def _turn_ended(f: Mapping[str, Any]) -> str:
     tools = _count(f["tools"], "tool")
     return (
@@ -116,6 +121,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "worker_started": _worker_started,
     "session_claimed": _session_claimed,
     "session_taken": _session_taken,
+    "session_parked": _session_parked,
     "turn_ended": _turn_ended,
     "tool_unknown": _tool_unknown,
     "warning": _warning,

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._checkpoint import Execution
-from changeover_shared._events import Failure, ToolCallEnd
+from changeover_shared._events import Failure, ToolCallEnd, TurnParked
 from changeover_shared._ops import InterruptOp, decode_op
 from changeover_shared._results import TurnRecord
 from changeover_shared._settings import Settings
@@ -152,6 +152,8 @@ class Commits:
             )
             return answer
         self._follow(draft, answer)
+        if self.gone is Status.PARKED:
+            await self._say_parked(draft)
         return None
 
     def _follow(self, draft: Draft, answer: Committed) -> None:
@@ -166,6 +168,18 @@ class Commits:
             self._log_unknown_tools(draft)
         if not answer.held:
             self.gone = answer.status
+
+    async def _say_parked(self, draft: Draft) -> None:
+        session_id = self._loaded.session_id
+        for event in draft.events:
+            if isinstance(event, TurnParked):
+                self._log.info(
+                    "session_parked",
+                    session=session_id,
+                    reason=event.reason,
+                    until=None if event.until is None else event.until.isoformat(),
+                )
+                await reached(Moment.PARKED, session_id, event.reason)
 
     def _next(self, draft: Draft) -> Next:
         draining = self._held.drain_level is not Drain.NO

@@ -34,6 +34,7 @@ class Held:
     __slots__ = (
         "_loop",
         "_running",
+        "_waiter",
         "ctl_epoch",
         "drain_level",
         "lease",
@@ -59,6 +60,7 @@ class Held:
         self.drain_level = Drain.NO
         self._loop = asyncio.get_running_loop()
         self._running: tuple[asyncio.Task[object], ...] = ()
+        self._waiter: asyncio.Future[None] | None = None
 
     def alert(self, ctl_epoch: int) -> None:
         """Say that a control waits: what runs is stopped. From any thread."""
@@ -86,6 +88,21 @@ class Held:
     def stopped(self) -> bool:
         """Whether what runs has to stop, for whatever reason."""
         return self.lost is not None or self.drain_level is Drain.NOW or self.interrupted
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the session has to stop, or is wanted elsewhere at its next step boundary."""
+        return self.stopped or self.drain_level is not Drain.NO
+
+    async def changed_or(self, seconds: float) -> None:
+        """Wait so long, or until the session is `leaving`. One task may wait at a time."""
+        if self.leaving:
+            return
+        self._waiter = self._loop.create_future()
+        try:
+            await asyncio.wait((self._waiter,), timeout=seconds)
+        finally:
+            self._waiter = None
 
     def note_control(self, ctl_epoch: int) -> None:
         """Say the same as `alert`, on the loop."""
@@ -115,7 +132,13 @@ class Held:
         self.drain_level = max(self.drain_level, level)
         if level is Drain.NOW:
             self._stop()
+        self._wake()
 
     def _stop(self) -> None:
+        self._wake()
         for task in self._running:
             task.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

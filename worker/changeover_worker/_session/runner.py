@@ -32,6 +32,7 @@ from changeover_worker._session.run import SessionRun
 from changeover_worker._session.running import Running
 from changeover_worker._session.writer import Writer
 from changeover_worker._tools.threads import Threads
+from changeover_worker._turn.ending import CounterOverflow
 from changeover_worker._turn.recovery import unknown_calls
 
 REMEMBERED: Final = 10_000
@@ -63,15 +64,15 @@ class SessionRunner:
         log: FilteringBoundLogger,
         *,
         resources: Any = None,
-    ) -> None:
         jitter: Callable[[], float] = random.random,
+    ) -> None:
         self._app = app
         self._store = store
         self._settings = settings
         self._log = log
         self._resources = resources
-        self._threads = Threads()
         self._jitter = jitter
+        self._threads = Threads()
         self._warned: dict[str, None] = {}
 
     async def run(self, grant: Grant, held: Held) -> RunEnd:
@@ -94,7 +95,7 @@ class SessionRunner:
             return RunEnd(how, run.turns, run.failed_turns)
         except LeaseError as why:
             return _ended("lost", run, why)
-        except Unreadable as why:
+        except (Unreadable, CounterOverflow) as why:
             return await self._unable(writer, run, why)
         except Exception as why:
             self._log.exception("warning", code="session_crashed", session=loaded.session_id)
@@ -122,8 +123,8 @@ class SessionRunner:
             loaded=loaded,
             writer=writer,
             commits=commits,
-        )
             jitter=self._jitter,
+        )
 
     async def _warn_once(self, writer: Writer, grant: Grant) -> None:
         """Tell those who follow why nothing happens: once a session, however often it comes.
@@ -157,7 +158,7 @@ class SessionRunner:
             unknown_tools=len(lost),
         )
 
-    async def _unable(self, writer: Writer, run: SessionRun | None, why: Unreadable) -> RunEnd:
+    async def _unable(self, writer: Writer, run: SessionRun | None, why: Exception) -> RunEnd:
         session_id = writer.session_id
         self._log.warning("warning", code="session_unable", session=session_id, text=str(why))
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from changeover_shared._words import GiveUp
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._session.commits import Commits
-from changeover_worker._session.held import Drain, Held
+from changeover_worker._session.held import Held
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.writer import Writer
@@ -39,6 +40,8 @@ class Running:
     loaded: Loaded
     writer: Writer
     commits: Commits
+    jitter: Callable[[], float]
+    """Numbers from 0 to 1 that keep sessions from asking again all at once."""
     given_up: How | None = None
 
     async def write(self, draft: Draft, tail: Tail = NO_TAIL) -> None:
@@ -63,9 +66,8 @@ class Running:
 
     def onward(self, turn_id: str, index: int) -> Onward:
         """How the turn goes on once nothing is pending: with step `index`, or elsewhere."""
-        leave = self.held.drain_level is not Drain.NO or self.held.interrupted
         return Onward(
-            step_id=None if leave else new_step_id(turn_id, index),
+            step_id=None if self.held.leaving else new_step_id(turn_id, index),
             model=str(self.loaded.checkpoint.model),
             max_steps=self.settings.max_steps,
         )

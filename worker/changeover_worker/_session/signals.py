@@ -28,6 +28,8 @@ class Moment(StrEnum):
     """The detail is the kind of commit."""
     AFTER_COMMIT = "after_commit"
     """The answer is here, nothing has been made of it; the detail is the kind of commit."""
+    PARKED = "parked"
+    """The turn waits without a worker; the detail is what for."""
     HANDED_OFF = "handed_off"
     """The session was given up for another worker."""
 

@@ -48,11 +48,14 @@ def close_step(
     usage: Usage = NO_USAGE,
     removed: tuple[tuple[int, int], ...] = (),
 ) -> tuple[Execution, list[Event]]:
-    """End the model step in flight, if there is one."""
+    """End the model step in flight, if there is one. An answer ends the count of its failures."""
     step = execution.step
     if step is None:
         return execution, []
-    changed = execution.model_copy(update={"step": None, "usage": execution.usage + usage})
+    retry = None if ending is StepEnding.COMPLETED else execution.retry
+    changed = execution.model_copy(
+        update={"step": None, "retry": retry, "usage": execution.usage + usage}
+    )
     ended = StepCompleted(
         index=step.index,
         ending=ending,

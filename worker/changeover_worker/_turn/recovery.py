@@ -15,7 +15,7 @@ from typing import Final
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
 from changeover_shared._words import CommitKind, Effect, StepEnding
 from changeover_worker._agent import OnTakeover
-from changeover_worker._turn.draft import Draft, Onward
+from changeover_worker._turn.draft import Draft, Folded, Onward
 from changeover_worker._turn.ending import UNKNOWN, abort, complete
 from changeover_worker._turn.execution import (
     close_step,
@@ -98,11 +98,13 @@ def recover(
     onward: Onward,
     now_ms: int,
     takeover: bool,
+    fold: tuple[Folded, ...] = (),
 ) -> Draft | None:
     """Decide the commit that goes on with an open turn; None when there is none. A pause between
     two attempts is over by then.
 
-    `takeover`: the holder before did not hand it off, and this is counted.
+    `takeover`: the holder before did not hand it off, and this is counted. `fold`: what ends
+    with the turn if it is aborted.
     """
     if checkpoint.execution is None:
         return None
@@ -112,15 +114,22 @@ def recover(
         checkpoint = checkpoint.model_copy(update={"execution": counted})
     match DECISIONS[found(execution), on_takeover]:
         case Action.ABORT:
-            return abort(checkpoint, RESTART, now_ms=now_ms, unknown=UNKNOWN_AFTER_RESTART)
+            return abort(
+                checkpoint, RESTART, now_ms=now_ms, unknown=UNKNOWN_AFTER_RESTART, fold=fold
+            )
         case Action.FINISH:
             return _finish(checkpoint, now_ms)
+        case Action.ASK_LATER:
+            return reopened(checkpoint, onward, now_ms=now_ms)
         case _:
             return _resume(checkpoint, onward, now_ms)
 
 
-        case Action.ASK_LATER:
-            return reopened(checkpoint, onward, now_ms=now_ms)
+def aborts(execution: Execution, on_takeover: OnTakeover) -> bool:
+    """Whether a new holder aborts this turn."""
+    return DECISIONS[found(execution), on_takeover] is Action.ABORT
+
+
 def unknown_calls(execution: Execution | None, on_takeover: OnTakeover) -> tuple[PendingCall, ...]:
     """The calls that may have run and are not run again by the holder that finds them."""
     calls = open_calls(execution) if execution is not None else ()
