@@ -18,6 +18,7 @@
   + SetupError                    start-up; exit 78
     - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, AppFailed, ExtraMissing, KeyMissing
   + ToolError                     raised by tools; its text goes to the model
+  + StepFailed, OutcomeUnknown    raised in handlers: how a durable step ended
 
 Every text says what happened, what was left unchanged, and what to do.
 """
@@ -471,3 +472,30 @@ class ToolError(ChangeoverError):
     def __init__(self, text: str, *, retryable: bool = False) -> None:
         super().__init__(text)
         self.retryable = retryable
+
+
+class StepFailed(ChangeoverError):
+    """A handler's step failed, with all its retries. Raised again each time the turn is replayed;
+    the step is not run again."""
+
+    code = "step_failed"
+
+    def __init__(self, *, step: str, text: str) -> None:
+        super().__init__(f"step {step!r} failed: {text}; it is not run again in this turn")
+        self.step = step
+        self.text = text
+        """What it said."""
+
+
+class OutcomeUnknown(ChangeoverError):
+    """A handler's step may or may not have run: its worker ended while it ran. Raised again each
+    time the turn is replayed."""
+
+    code = "outcome_unknown"
+
+    def __init__(self, *, step: str) -> None:
+        super().__init__(
+            f"step {step!r} may or may not have run, its worker ended meanwhile; "
+            "it is not run again in this turn; look what became of it, then decide"
+        )
+        self.step = step

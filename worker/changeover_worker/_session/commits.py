@@ -11,7 +11,6 @@ from typing import Final
 from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
-from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure, ToolCallEnd, TurnParked
 from changeover_shared._ops import InterruptOp, decode_op
 from changeover_shared._results import TurnRecord
@@ -134,7 +133,7 @@ class Commits:
         )
         commit = draft.to_commit(
             rev=self._loaded.rev,
-            max_step_ms=self._max_step_ms(draft.checkpoint.execution),
+            max_step_ms=self._max_step_ms(draft),
             next=self._next(draft),
             quantum_left=self.turns + 1 < QUANTUM,
         )
@@ -185,11 +184,12 @@ class Commits:
         draining = self._held.drain_level is not Drain.NO
         return Next.RELEASE if draining and draft.next is Next.AUTO else draft.next
 
-    def _max_step_ms(self, execution: Execution | None) -> int:
+    def _max_step_ms(self, draft: Draft) -> int:
         known = self._agent.toolbox
+        execution = draft.checkpoint.execution
         calls = open_calls(execution) if execution else ()
         spans = [_span_ms(known[call.name]) for call in calls if call.name in known]
-        return max(spans, default=self._step_ms) + SLACK_MS
+        return max(draft.span_ms, *spans, 0 if spans else self._step_ms) + SLACK_MS
 
     def _count(self, record: TurnRecord) -> None:
         self.turns += 1

@@ -103,6 +103,8 @@ class Draft:
     """What the turn waits for from here on."""
     closes: tuple[str, ...] = ()
     """Waits that are over: their time has passed."""
+    span_ms: int = 0
+    """How long what follows may take, if it says so itself."""
     prefix: str = ""
     """The rewritten prefix of the context, under the checkpoint's `context_epoch`; '' leaves it."""
 

@@ -21,7 +21,7 @@ from changeover_shared._events import (
     TurnFailed,
     Warned,
 )
-from changeover_shared._items import MAX_COUNT, AssistantMessage, Item
+from changeover_shared._items import MAX_COUNT, AnyItem, AssistantMessage, Item, Json
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next, StepEnding
 from changeover_worker._turn.draft import NO_TAIL, Draft, Folded, Tail
@@ -29,6 +29,7 @@ from changeover_worker._turn.execution import (
     close_group,
     close_step,
     error_result,
+    may_have_run,
     open_calls,
     open_execution,
     stamp,
@@ -62,17 +63,41 @@ def complete(
     if not message.text.strip():
         text = "the model answered without any text"
         told.append(Warned(code="blank_answer", text=text, **stamp(execution)))
-    told.append(
-        TurnCompleted(
-            submission_ids=execution.submission_ids,
-            text=message.text,
-            usage=execution.usage,
-            stop=stop,
-            **stamp(execution),
-        )
+    return end_completed(
+        checkpoint,
+        execution,
+        text=message.text,
+        stop=stop,
+        items=(message,),
+        events=tuple(told),
+        now_ms=now_ms,
     )
-    record = _record(checkpoint, execution, Ending.COMPLETED, now_ms, text=message.text, stop=stop)
-    return _end(checkpoint, execution, record, (message,), told)
+
+
+def end_completed(
+    checkpoint: Checkpoint,
+    execution: Execution,
+    *,
+    text: str,
+    output: Json = None,
+    stop: str | None = None,
+    items: tuple[AnyItem, ...],
+    events: tuple[Event, ...],
+    now_ms: int,
+) -> Draft:
+    """The turn has come to `text` or `output`; `items` and `events` are what shows it."""
+    ended = TurnCompleted(
+        submission_ids=execution.submission_ids,
+        text=text,
+        output=output,
+        usage=execution.usage,
+        stop=stop,
+        **stamp(execution),
+    )
+    record = _record(
+        checkpoint, execution, Ending.COMPLETED, now_ms, text=text, output=output, stop=stop
+    )
+    return _end(checkpoint, execution, record, items, [*events, ended])
 
 
 def fail(
@@ -84,8 +109,10 @@ def fail(
     events: tuple[Event, ...] = (),
 ) -> Draft:
     """The turn cannot go on; the session can."""
+    execution = open_execution(checkpoint)
+    now_ms = _not_before(execution, now_ms)
     execution, items, closing = _cut(
-        open_execution(checkpoint), StepEnding.FAILED, f"{UNKNOWN}: {failure.message}", tail
+        execution, StepEnding.FAILED, f"{UNKNOWN}: {failure.message}", tail
     )
     ended = TurnFailed(submission_ids=execution.submission_ids, error=failure, **stamp(execution))
     record = _record(checkpoint, execution, Ending.FAILED, now_ms, error=failure)
@@ -104,11 +131,10 @@ def abort(
 ) -> Draft:
     """The turn was stopped. `unknown` is what its open calls are answered with, `fold` are
     waiting messages that end with it: their text joins the transcript behind the turn's own."""
+    execution = open_execution(checkpoint)
+    now_ms = _not_before(execution, now_ms)
     execution, items, closing = _cut(
-        open_execution(checkpoint),
-        StepEnding.INTERRUPTED,
-        unknown or f"{UNKNOWN}: {reason}",
-        tail,
+        execution, StepEnding.INTERRUPTED, unknown or f"{UNKNOWN}: {reason}", tail
     )
     joined = (*execution.submission_ids, *(one.submission_id for one in fold))
     execution = execution.model_copy(update={"submission_ids": joined})
@@ -119,21 +145,27 @@ def abort(
     return replace(draft, take=tuple(one.n for one in fold))
 
 
+def _not_before(execution: Execution, now_ms: int) -> int:
+    """The end of a turn: not before its beginning or that of its step, whatever a clock says."""
+    begun = execution.step.started_at_ms if execution.step else execution.started_at_ms
+    return max(now_ms, begun)
+
+
 def _cut(
     execution: Execution, ending: StepEnding, unknown: str, tail: Tail
-) -> tuple[Execution, tuple[Item, ...], list[Event]]:
+) -> tuple[Execution, tuple[AnyItem, ...], list[Event]]:
     execution, step_events = close_step(execution, ending, tail.usage)
     results = tuple(error_result(c, unknown, unknown=True) for c in open_calls(execution))
     execution, call_events = store_results(execution, results)
     execution, items = close_group(execution)
-    return execution, items, [*step_events, *call_events]
+    return execution, (*items, *may_have_run(execution)), [*step_events, *call_events]
 
 
 def _end(
     checkpoint: Checkpoint,
     execution: Execution,
     record: TurnRecord,
-    items: tuple[Item, ...],
+    items: tuple[AnyItem, ...],
     events: list[Event],
 ) -> Draft:
     update = {"execution": None, "stats": _counted(checkpoint, execution, record)}
@@ -157,6 +189,7 @@ def _record(
     now_ms: int,
     *,
     text: str = "",
+    output: Json = None,
     stop: str | None = None,
     error: Failure | None = None,
 ) -> TurnRecord:
@@ -165,6 +198,7 @@ def _record(
         submission_ids=execution.submission_ids,
         ending=ending,
         text=text,
+        output=output,
         stop=stop,
         error=error,
         usage=execution.usage,

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from changeover_shared._checkpoint import ActiveStep, Checkpoint, Execution, PendingCall
 from changeover_shared._events import Event, StepCompleted, StepStarted, ToolCallEnd
-from changeover_shared._items import Item, ToolResult, Usage
-from changeover_shared._words import StepEnding
+from changeover_shared._items import Item, StepRecord, ToolResult, Usage
+from changeover_shared._words import Effect, StepEnding
 
 NO_USAGE: Final = Usage()
 
@@ -99,6 +99,14 @@ def store_results(
 def open_calls(execution: Execution) -> tuple[PendingCall, ...]:
     """The pending calls that have no result yet."""
     return tuple(call for call in execution.calls if call.result is None)
+
+
+def may_have_run(execution: Execution) -> tuple[StepRecord, ...]:
+    """The step of a handler that was being run and must not run twice, as its record."""
+    step = execution.handler_step
+    if step is None or step.kind != "step" or step.effect is not Effect.ONCE:
+        return ()
+    return (StepRecord(name=step.name, unknown=True),)
 
 
 def close_group(execution: Execution) -> tuple[Execution, tuple[Item, ...]]:
