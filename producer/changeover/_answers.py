@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 from changeover_shared._checkpoint import Checkpoint, decode_checkpoint
 from changeover_shared._errors import (
@@ -34,6 +35,7 @@ from changeover_shared._store.records import (
     SubmissionState,
     Submit,
     Submitted,
+    Wait,
 )
 from changeover_shared._words import Ending, SessionStatus, Status
 
@@ -181,7 +183,7 @@ def info_of(snapshot: Snapshot) -> SessionInfo:
         revision=head.rev,
         fence=head.fence,
         inbox=sum(1 for w in snapshot.work.waiting if w.kind != "answer" and not w.turn),
-        waiting=", ".join(f"{w.kind} {w.wait_id}" for w in snapshot.work.waits) or None,
+        waiting=", ".join(map(_shown_wait, snapshot.work.waits)) or None,
         usage=usage,
         context=json.loads(head.context or "{}"),
         metadata=checkpoint.metadata,
@@ -225,3 +227,11 @@ def _readable(snapshot: Snapshot) -> Checkpoint:
         return decode_checkpoint(snapshot.checkpoint, session_id=snapshot.session_id)
     except (FormatTooNew, ValueError):
         return empty
+
+
+def _shown_wait(wait: Wait) -> str:
+    until = ""
+    if wait.deadline_ms:
+        at = datetime.fromtimestamp(wait.deadline_ms / 1000, UTC)
+        until = f" until {at.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+    return f"{wait.kind} {wait.wait_id}{until}"

@@ -25,6 +25,7 @@ Code = Literal[
     "format_too_new",
     "scheduled",
     "parked",
+    "parked_timer",
     "quarantined",
     "closed",
     "deleted",
@@ -77,8 +78,7 @@ def _reason(
         case Status.HELD:
             return _held(snapshot, workers, now_ms)
         case Status.PARKED:
-            waits = ", ".join(f"{wait.kind} {wait.wait_id}" for wait in snapshot.work.waits)
-            return "parked", f"is parked: it waits for {waits or 'a time'}", None, {}
+            return _parked(snapshot, now_ms)
         case Status.READY:
             return _ready(snapshot, workers, backlog, now_ms)
         case Status.IDLE:
@@ -92,6 +92,26 @@ def _quarantined(snapshot: Snapshot) -> _Reason:
         f"is quarantined: {attempts} grants in a row without a committed step",
         f"changeover show {snapshot.session_id} --events",
         {"attempts": attempts},
+    )
+
+
+def _parked(snapshot: Snapshot, now_ms: int) -> _Reason:
+    waits = snapshot.work.waits
+    timers = [wait for wait in waits if wait.kind == "timer"]
+    if not timers or len(timers) < len(waits):
+        named = ", ".join(f"{wait.kind} {wait.wait_id}" for wait in waits)
+        return "parked", f"is parked: it waits for {named or 'a time'}", None, {}
+    until_ms = min(wait.deadline_ms for wait in timers)
+    why = (
+        "the model failed and is asked again"
+        if any(wait.wait_id == "retry" for wait in timers)
+        else "it goes on"
+    )
+    return (
+        "parked_timer",
+        f"is parked: {why} in {_span(until_ms - now_ms)}",
+        f"wait, or end its turn: changeover interrupt {snapshot.session_id}",
+        {"wait": timers[0].wait_id, "until_ms": until_ms},
     )
 
 

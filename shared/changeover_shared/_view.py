@@ -5,6 +5,7 @@
 * an event whose `seq` is not above the view's is a repeat and changes nothing;
 * streamed text counts only until its step ends: a completed step's text is what
   `assistant_message` committed, any other ending leaves nothing of it;
+* a parked turn goes on with `turn_resumed` or the next step, and ends like any other;
 * a gap takes away what the missing events may have changed;
 * a gap that is `rewound` goes back to the number before it: what was said from there on is not
   part of the session's history any more, and the same numbers come again.
@@ -38,13 +39,16 @@ from changeover_shared._events import (
     TurnAborted,
     TurnCompleted,
     TurnFailed,
+    TurnParked,
+    TurnResumed,
     TurnStarted,
 )
 from changeover_shared._items import Attachment, Json, Phase, Usage, Wire
 from changeover_shared._words import Effect, Ending
 
-ViewStatus = Literal["idle", "ready", "running", "quarantined", "closed"]
-"""What a journal can tell: `ready` while a message waits, `running` while a turn is open."""
+ViewStatus = Literal["idle", "ready", "running", "parked", "quarantined", "closed"]
+"""What a journal can tell: `ready` while a message waits, `running` while a turn is open, `parked`
+while that turn waits without a worker."""
 
 
 class ViewMessage(Wire):
@@ -82,6 +86,10 @@ class View(Wire):
     model: str | None = None
     turn: str | None = None
     """The open turn."""
+    parked: str | None = None
+    """What the open turn waits for without a worker: `retry`, `sleep`."""
+    until_ms: int | None = None
+    """When a parked turn goes on by itself, if a time is known."""
     messages: tuple[ViewMessage, ...] = ()
     step: str | None = None
     """The model step that `text` belongs to."""
@@ -117,6 +125,10 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
             return _submission_changes(view, event)
         case TurnStarted() | TurnCompleted() | TurnAborted() | TurnFailed():
             return _turn_changes(view, event)
+        case TurnParked():
+            return {"parked": event.reason, "until_ms": event.until_ms}
+        case TurnResumed():
+            return _NOT_PARKED
         case StepStarted() | Delta() | AssistantSaid() | StepCompleted():
             return _step_changes(view, event)
         case ToolCallBegin() | ToolCallEnd():
@@ -131,6 +143,9 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
             return {}
 
 
+_NOT_PARKED: dict[str, Any] = {"parked": None, "until_ms": None}
+
+
 def _status(view: View, event: Event) -> ViewStatus:
     if view.status == "closed" or isinstance(event, SessionClosed):
         return "closed"
@@ -139,7 +154,7 @@ def _status(view: View, event: Event) -> ViewStatus:
     if view.status == "quarantined" and isinstance(event, Message):
         return "quarantined"
     if view.turn is not None:
-        return "running"
+        return "running" if view.parked is None else "parked"
     waits = any(m.role == "user" and m.ending is None for m in view.messages)
     return "ready" if waits else "idle"
 
@@ -151,6 +166,7 @@ def _gap_changes(view: View, gap: Gap) -> dict[str, Any]:
         "step": None,
         "text": "",
         "tools": (),
+        **_NOT_PARKED,
     }
     if gap.reason == "rewound":
         kept = tuple(message for message in view.messages if message.seq < gap.first)
@@ -192,7 +208,7 @@ def _turn_changes(
             else m
             for m in view.messages
         )
-        cleared = {"step": None, "text": "", "tools": (), "error": None}
+        cleared = {"step": None, "text": "", "tools": (), "error": None, **_NOT_PARKED}
         return {"turn": event.turn_id, "messages": taken, **cleared}
     error = event.error if isinstance(event, TurnFailed) else None
     messages = _ended(view, event.submission_ids, _ENDINGS[type(event)], event.turn_id)
@@ -206,7 +222,8 @@ def _turn_changes(
             turn_id=event.turn_id,
         )
         messages = (*messages, answer)
-    return {"turn": None, "step": None, "text": "", "messages": messages, "error": error}
+    ended = {"turn": None, "step": None, "text": "", "messages": messages, "error": error}
+    return {**ended, **_NOT_PARKED}
 
 
 _ENDINGS: dict[type[Event], Ending] = {
@@ -240,7 +257,8 @@ def _step_changes(
 ) -> dict[str, Any]:
     match event:
         case StepStarted():
-            return {"turn": event.turn_id or view.turn, "step": event.step_id, "text": ""}
+            began = {"turn": event.turn_id or view.turn, "step": event.step_id, "text": ""}
+            return {**began, **_NOT_PARKED}
         case Delta():
             before = view.text if event.step_id == view.step else ""
             return {"step": event.step_id, "text": before + event.text}

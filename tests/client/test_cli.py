@@ -137,11 +137,11 @@ WORKER = {
 TURN = {
     "turn_id", "submission_ids", "ending", "text", "output", "error", "usage", "steps",
     "tool_calls", "failed_tool_calls", "takeovers", "stop", "model", "started_at_ms",
-    "finished_at_ms",
+    "finished_at_ms", "first_item", "last_item",
 }  # fmt: skip
 VIEW = {
     "seq", "status", "agent", "model", "turn", "messages", "step", "text", "tools", "usage",
-    "error", "complete",
+    "error", "complete", "parked", "until_ms",
 }  # fmt: skip
 
 

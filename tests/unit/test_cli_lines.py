@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changeover.cli._lines import Lines, call, journal_line
+from changeover.cli._output import clock
 from changeover_shared._events import (
     AssistantSaid,
     Delta,
@@ -18,6 +19,7 @@ from changeover_shared._events import (
     ToolCallEnd,
     TurnAborted,
     TurnFailed,
+    TurnParked,
     Warned,
     WorkerChanged,
 )
@@ -87,6 +89,27 @@ def test_what_happened_to_the_session_stands_between_rules() -> None:
         "── failed: provider_auth: 401 ──",
         "── events 1 to 40 are not kept any more ──",
         "── events 39 to 40 are lost; their numbers come again ──",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parked", "why"),
+    [
+        (TurnParked(reason="retry"), "the model failed and is asked again then"),
+        (TurnParked(reason="sleep"), "it sleeps"),
+        (TurnParked(reason="moonrise"), "moonrise"),
+    ],
+)
+def test_a_parked_turn_says_until_when_it_waits_and_why(parked: TurnParked, why: str) -> None:
+    until_ms = 1_700_000_030_000
+    assert without_times([parked]) == [f"── waits: {why} ──"]
+    timed = parked.model_copy(update={"until_ms": until_ms})
+    assert without_times([timed]) == [f"── waits until {clock(until_ms)}: {why} ──"]
+
+
+def test_a_failed_attempt_at_a_step_is_told_as_one() -> None:
+    assert without_times([StepCompleted(index=2, ending=StepEnding.RETRYING)]) == [
+        "── step 2 failed: it is asked again, what it said does not count ──"
     ]
 
 

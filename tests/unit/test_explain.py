@@ -245,6 +245,18 @@ def test_a_parked_session_says_what_it_waits_for() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("wait", "why"),
+    [("retry", "the model failed and is asked again"), ("nap", "it goes on")],
+)
+def test_a_session_parked_until_a_time_says_how_long_and_how_to_end_it(wait: str, why: str) -> None:
+    timer = Wait(wait, "timer", NOW + 27_000, "", 0)
+    said = told(status=Status.PARKED, turn="t_3", waits=(timer,))
+    assert (said.code, said.text) == ("parked_timer", f"triage:77 is parked: {why} in 27 s")
+    assert said.remedy == "wait, or end its turn: changeover interrupt triage:77"
+    assert (said.facts["wait"], said.facts["until_ms"]) == (wait, NOW + 27_000)
+
+
 def test_a_quarantined_session_says_how_often_it_was_tried() -> None:
     said = told(worker("a"), status=Status.QUARANTINED, attempts=5)
     assert said.code == "quarantined"

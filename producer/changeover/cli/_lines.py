@@ -26,6 +26,7 @@ from changeover_shared._events import (
     TurnAborted,
     TurnCompleted,
     TurnFailed,
+    TurnParked,
     Warned,
     WorkerChanged,
 )
@@ -51,6 +52,13 @@ _WARNINGS: Final = {
     "no_agent": "the worker's app does not have the session's agent; it waits for one that has",
 }
 """What a warning without a text of its own means."""
+
+
+_PARKS: Final = {
+    "retry": "the model failed and is asked again then",
+    "sleep": "it sleeps",
+}
+"""What a turn parks for."""
 
 
 @dataclass
@@ -101,6 +109,10 @@ class Lines:
             case SubmissionCancelled() | SubmissionSuperseded() | SubmissionDeadLettered():
                 word = event.type.removeprefix("submission_").replace("_", " ")
                 return f"{event.submission_id} {word}"
+            case StepCompleted() if event.ending is StepEnding.RETRYING:
+                return f"step {event.index} failed: it is asked again, what it said does not count"
+            case TurnParked():
+                return parked(event.reason, event.until_ms)
             case SessionQuarantined():
                 return f"quarantined after {event.attempts} attempts"
             case SessionClosed():
@@ -131,6 +143,12 @@ class Lines:
 
     def _rule(self, text: str) -> str:
         return f"{_INDENT}── {shown(text)} ──"
+
+
+def parked(reason: str, until_ms: int | None) -> str:
+    """What a parked turn waits for."""
+    until = "waits" if until_ms is None else f"waits until {clock(until_ms)}"
+    return f"{until}: {_PARKS.get(reason, reason)}"
 
 
 def call(name: str, arguments: str) -> str:

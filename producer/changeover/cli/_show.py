@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from changeover._client import Client
 from changeover.cli._inbox import inbox_line, read_inbox
-from changeover.cli._lines import call, journal_line
+from changeover.cli._lines import call, journal_line, parked
 from changeover.cli._options import Json, Limit, Redis, Session
 from changeover.cli._output import (
     ago,
@@ -112,6 +112,8 @@ def _print_whole(info: SessionInfo, view: View, *, as_json: bool) -> None:
         ended = message.ending not in (None, Ending.COMPLETED)
         mark = f"  [{message.ending}]" if ended else ""
         say(f"{message.seq:>6}  {shown(who):<10} {one_line(message.text)}{mark}")
+    if view.parked is not None:
+        say(f"        {parked(view.parked, view.until_ms)}")
     if view.text:
         say(f"        {info.agent:<10} {one_line(view.text)} …")
 
