@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from changeover_shared._errors import ChangeoverError, TooLarge
+from changeover_shared._errors import ChangeoverError
 from changeover_shared._events import Failure, Warned
 from changeover_worker._models.assembled import Assembled
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
@@ -90,9 +89,7 @@ class _Listening:
             answer = readable_answer(self._assembled.whole(returned))
             unsaid = self._assembled.unsaid(answer.message)
             if unsaid.text:
-                # Text that no event can hold is read where the step's own text is.
-                with suppress(TooLarge):
-                    await self._show(unsaid)
+                await self._show(unsaid)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
