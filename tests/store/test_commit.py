@@ -407,7 +407,83 @@ async def test_the_end_of_a_turn_settles_answers_that_it_did_not_consume(drive: 
     assert (await drive.work(), await drive.bodies("inbox")) == ({}, {})
 
 
+async def test_a_wait_whose_time_has_passed_is_closed_with_the_commit(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    await drive.commit(lease, waits=(NewWait("w1", "timer", 1), NewWait("w2", "approval")))
+    committed(await drive.commit(lease, "retry", closes=("w1",)))
+    assert sorted(await drive.work()) == ["1", "w:w2"]
+
+
+@pytest.mark.parametrize(
+    "closes", [("w9",), ("w1",), ("w2", "w2"), ("w2", "w9")],
+    ids=["unknown", "answered", "twice", "one of two unknown"],
+)  # fmt: skip
+async def test_only_an_unanswered_wait_that_is_there_is_closed_and_once(
+    drive: Driver, closes: tuple[str, ...]
+) -> None:
+    lease = await drive.run("m1")
+    await drive.commit(lease, waits=(NewWait("w1", "approval"), NewWait("w2", "timer", 1)))
+    await drive.answer("w1")
+    async with drive.unchanged():
+        assert await drive.commit(lease, "retry", closes=closes) == ["INPUT", []]
+
+
+async def test_a_wait_is_not_closed_and_answered_by_one_commit(drive: Driver) -> None:
+    await drive.park("w1")
+    await drive.answer("w1")
+    lease = await drive.hold(nonce="n2")
+    async with drive.unchanged():
+        both = await drive.commit(lease, "answer", consume=(("w1", 2),), closes=("w1",))
+        assert both == ["INPUT", []]
+
+
+async def test_a_closed_wait_does_not_wake_its_session_any_more(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    await drive.commit(lease, waits=(NewWait("w1", "timer", 1),))
+    deadline = await drive.now() + LATER_MS
+    opened = (NewWait("w2", "timer", deadline),)
+    reply = committed(await drive.commit(lease, closes=("w1",), waits=opened, next="park"))
+    assert (reply["held"], reply["status"]) == ("gone", "parked")
+    assert (await drive.indexes(), await drive.score("timers")) == ({"timers"}, deadline)
+
+
+async def test_a_wait_may_be_closed_and_opened_again_by_one_commit(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    await drive.commit(lease, waits=(NewWait("w1", "timer", 1),))
+    deadline = await drive.now() + LATER_MS
+    opened = (NewWait("w1", "timer", deadline),)
+    reply = committed(await drive.commit(lease, closes=("w1",), waits=opened, next="park"))
+    assert reply["status"] == "parked"
+    assert (await drive.work())["w:w1"] == ["timer", str(deadline), "", "0"]
+
+
+async def test_a_park_needs_a_wait_that_it_does_not_close_itself(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    await drive.commit(lease, waits=(NewWait("w1", "timer", 1),))
+    async with drive.unchanged():
+        assert await drive.commit(lease, closes=("w1",), next="park") == ["BAD_PARK"]
+
+
+async def test_the_end_of_a_turn_drops_the_waits_that_it_did_not_close(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    await drive.commit(lease, waits=(NewWait("w1", "timer", 1),))
+    assert (await drive.finish(lease, end="aborted"))["status"] == "idle"
+    assert (await drive.work(), await drive.indexes()) == ({}, set())
+
+
 # Parking
+
+
+async def test_however_often_a_turn_parks_it_uses_no_attempt_up(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    for round in range(8):
+        await drive.wait_for(lease, "w1", "timer", await drive.now() + LATER_MS)
+        assert (await drive.head())["attempts"] == "0"
+        await drive.set_wait_due("w1")
+        assert await drive.reap() == [["PLACED", "ready"]]
+        lease = await drive.hold(nonce=f"again-{round}")
+        assert (await drive.head())["attempts"] == "1"
+        committed(await drive.commit(lease, "retry", closes=("w1",)))
 
 
 async def test_parking_releases_and_waits(drive: Driver) -> None:
@@ -552,7 +628,7 @@ async def test_a_release_without_progress_gives_the_attempt_back(drive: Driver) 
     assert (await drive.head())["attempts"] == "0"
 
 
-@pytest.mark.parametrize("kind", ["start", "take", "recover"])
+@pytest.mark.parametrize("kind", ["start", "take", "retry", "recover"])
 async def test_only_progress_resets_the_attempts(drive: Driver, kind: str) -> None:
     """Hole 17."""
     await drive.submit("m1")

@@ -193,6 +193,13 @@ class Driver:
         parts[1] = "1"
         await self.redis("HSET", self.key("work"), n, "|".join(parts))
 
+    async def set_wait_due(self, wait: str) -> None:
+        """Let the wait's deadline have passed."""
+        parts = (await self.work())[f"w:{wait}"]
+        parts[1] = "1"
+        await self.redis("HSET", self.key("work"), f"w:{wait}", "|".join(parts))
+        await self.redis("ZADD", self.shared("timers"), "XX", 1, self.session)
+
     # The scripts
 
     async def call(self, request: Request, **overrides: Any) -> list[Any]:
