@@ -105,6 +105,27 @@ def test_a_step_in_flight_is_asked_again_with_its_index_under_a_new_id() -> None
     assert after.step.started_at_ms >= after.started_at_ms
 
 
+@pytest.mark.parametrize("wish", ["resume", "abort"])
+def test_between_two_attempts_nothing_is_lost_so_the_next_one_is_asked_whatever_the_wish(
+    wish: OnTakeover,
+) -> None:
+    draft = recovered(STATES[Found.PAUSE], wish)
+    (began,) = draft.events
+    assert isinstance(began, StepStarted)
+    assert (draft.kind, draft.progress, draft.end) == (CommitKind.RETRY, False, None)
+    after = draft.checkpoint.execution
+    assert after is not None
+    assert (after.takeovers, after.model_calls) == (1, 3)
+    assert after.retry == Retry(attempt=2, until_ms=4)
+
+
+def test_an_attempt_in_flight_keeps_its_count_through_a_takeover() -> None:
+    failed = execution(step=STEP, model_calls=5, retry=Retry(attempt=4, until_ms=2))
+    after = recovered(failed).checkpoint.execution
+    assert after is not None and after.step is not None
+    assert after.retry == Retry(attempt=4, until_ms=2)
+
+
 @pytest.mark.parametrize("where", [Found.STEP, Found.CALLS, Found.BOUNDARY])
 def test_a_recovery_that_goes_on_is_no_progress(where: Found) -> None:
     draft = recovered(STATES[where])
