@@ -13,8 +13,10 @@ from changeover_shared._errors import LeaseGone, TooLarge
 from changeover_shared._events import Delta
 from changeover_shared._items import Phase, Usage
 from changeover_worker._models.model import EmitRefused, ReasoningDelta, TextDelta, UsageDelta
+from changeover_worker._session.backlog import CAPACITY, CAPACITY_BYTES
 from changeover_worker._session.held import Held
-from changeover_worker._session.recorder import CAPACITY, CAPACITY_BYTES, StepRecorder
+from changeover_worker._session.recorder import Recorder
+from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._session.writer import Writer
 from tests.support.holding import Bench, bench, until_so
 
@@ -25,6 +27,7 @@ STAMP = {"submission_id": "m1", "turn_id": "t_1", "step_id": "s_1_0_a"}
 class Streaming:
     on: Bench
     held: Held
+    session: Recorder
     recorder: StepRecorder
 
     async def say(self, *pieces: str, phase: Phase = "final_answer") -> None:
@@ -50,7 +53,8 @@ async def streaming() -> AsyncIterator[Streaming]:
         await on.submit("hello")
         grant = await on.claim()
         held = on.hold(grant)
-        yield Streaming(on, held, StepRecorder(Writer(on.stores.worker, held), STAMP))
+        recorder = Recorder(Writer(on.stores.worker, held))
+        yield Streaming(on, held, recorder, StepRecorder(recorder, STAMP))
 
 
 async def test_the_first_piece_is_written_at_once_and_the_next_are_merged_by_the_timer() -> None:

@@ -14,9 +14,9 @@ from changeover_worker._session.backoff import pause_until, step_failed
 from changeover_worker._session.folding import to_fold
 from changeover_worker._session.held import Drain
 from changeover_worker._session.model_step import StepEnd, ask
-from changeover_worker._session.recorder import StepRecorder
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._session.tool_group import run_group
 from changeover_worker._turn.draft import Setup
 from changeover_worker._turn.execution import open_calls, stamp
@@ -68,7 +68,7 @@ class AgentTurn:
         await reached(Moment.STEP_STARTED, run.loaded.session_id, str(step_id))
         end = await ask(
             partial(self._calls.question, execution, str(step_id)),
-            StepRecorder(run.writer, stamp(execution, step_id)),
+            StepRecorder(run.recorder, stamp(execution, step_id)),
             held,
             timeout_s=run.settings.step_timeout.total_seconds(),
         )

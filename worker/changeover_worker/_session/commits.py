@@ -21,8 +21,8 @@ from changeover_shared._words import CommitKind, Ending, Next, Status
 from changeover_worker._agent import Agent
 from changeover_worker._session.held import Drain, Held
 from changeover_worker._session.loaded import Loaded
+from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
-from changeover_worker._session.writer import Writer
 from changeover_worker._tools.output import readable
 from changeover_worker._tools.threads import WAIT_S
 from changeover_worker._tools.tool import Tool
@@ -53,7 +53,7 @@ class Commits:
         settings: Settings,
         log: FilteringBoundLogger,
         *,
-        writer: Writer,
+        recorder: Recorder,
         held: Held,
         loaded: Loaded,
         agent: Agent,
@@ -61,7 +61,7 @@ class Commits:
         self._store = store
         self._step_ms = round(settings.step_timeout.total_seconds() * 1000)
         self._log = log
-        self._writer = writer
+        self._recorder = recorder
         self._held = held
         self._loaded = loaded
         self._agent = agent
@@ -138,7 +138,7 @@ class Commits:
             quantum_left=self.turns + 1 < QUANTUM,
         )
         await reached(Moment.BEFORE_COMMIT, session_id, draft.kind)
-        answer = await self._writer.commit(commit)
+        answer = await self._recorder.commit(commit)
         await reached(Moment.AFTER_COMMIT, session_id, draft.kind)
         if isinstance(answer, CommitRefused):
             self._log.debug(

@@ -18,8 +18,8 @@ from changeover_worker._models.assembled import Assembled
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
 from changeover_worker._session.heard import Hearing, readable_answer, readable_delta
 from changeover_worker._session.held import Held
-from changeover_worker._session.recorder import StepRecorder
 from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._session.stopping import stop
 from changeover_worker._tools.output import readable
 from changeover_worker._turn.draft import Tail

@@ -1,182 +1,278 @@
-"""What a model says while it streams, on its way into the journal.
+"""A session's one recorder: what is said between two commits, on its way into the journal.
 
-The first piece of a stream is written at once, so that a reader sees it soon; later ones are
-merged for up to 40 ms or 16 KiB, so that a burst costs few writes. A provider's piece is never
-split. `emit` returns when a piece is admitted, not when it is durable: what counts is the text
-that is committed when the step ends.
+The first delta of a stream is written at once, so that a reader sees it soon; later ones are
+merged for up to 40 ms or 16 KiB, so that a burst costs few writes. A provider's delta is never
+split, and whatever else is recorded comes after the text that was there before it.
+
+To admit is not to write: of buffered text only a barrier (`flush`, a commit, the end of its step)
+says that it is durable. What counts is the text that the step's end commits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from pydantic_core import to_json
-
-from changeover_shared._errors import TooLarge
-from changeover_shared._events import Delta
+from changeover_shared._errors import ChangeoverError, TooLarge
+from changeover_shared._events import Delta, Event
 from changeover_shared._items import Phase
-from changeover_worker._models.model import EmitRefused, ModelDelta, TextDelta
+from changeover_shared._store.records import Commit, CommitRefused, Committed
+from changeover_shared._words import GiveUp
+from changeover_worker._session.admitted import (
+    Admitted,
+    Barrier,
+    Stream,
+    Text,
+    Whole,
+    cost_of,
+    cost_of_text,
+)
+from changeover_worker._session.backlog import CAPACITY, CAPACITY_BYTES, Backlog, Put
 from changeover_worker._session.writer import Writer
-from changeover_worker._turn.draft import Tail
 
 MERGE_S: Final = 0.040
-MERGE_BYTES: Final = 16 * 1024
-"""Of raw UTF-8, as the provider sent it."""
-CAPACITY: Final = 512
-"""How many pieces may be admitted and not yet durable."""
-CAPACITY_BYTES: Final = 8 * 1024**2
-"""How many bytes of serialised events may be admitted and not yet durable."""
-_EVENT_BYTES: Final = len(Delta(text="").body().encode())
+"""How long text waits for more to merge with, from its first delta on."""
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Neighbouring pieces of one stream: one event."""
+class RecorderFull(ChangeoverError):
+    """Too much is on its way to Redis. The event was not taken; what was before it goes on."""
 
-    phase: Phase
-    texts: list[str]
-    raw: int
-    cost: int
+    code = "recorder_full"
 
-    def takes(self, piece: _Batch) -> bool:
-        return self.phase == piece.phase and self.raw + piece.raw <= MERGE_BYTES
-
-    def add(self, piece: _Batch) -> None:
-        self.texts += piece.texts
-        self.raw += piece.raw
-        self.cost += piece.cost
+    def __init__(self, *, session_id: str, count: int, size: int) -> None:
+        super().__init__(
+            f"{count} of {CAPACITY} events of session {session_id!r}, {size} of {CAPACITY_BYTES} "
+            "bytes, are on their way to Redis; this one was not taken; await record instead"
+        )
 
 
-class StepRecorder:
-    """Takes the deltas of one model step. After `close` it takes nothing more."""
+class RecorderStopped(ChangeoverError):
+    """An earlier write failed, and nothing is recorded any more."""
+
+    code = "recorder_stopped"
+
+    def __init__(self, *, session_id: str, first: Exception) -> None:
+        super().__init__(
+            f"session {session_id!r} records nothing any more: {first}; "
+            "what was not durable then is dropped; let the session go"
+        )
+        self.first = first
+        """The failure that stopped it."""
+
+
+class Recorder:
+    """Brings what a held session writes to Redis, in the order in which it was asked for.
+
+    The first failure stays: nothing is written after it, and every call tells of it.
+    """
 
     __slots__ = (
-        "_bytes",
-        "_closed",
-        "_count",
+        "__weakref__",
+        "_backlog",
         "_failure",
-        "_merging",
-        "_queue",
         "_room",
-        "_seqs",
-        "_stamp",
-        "_stream",
         "_timer",
+        "_turnstile",
+        "_waiting",
         "_writer",
         "_writing",
     )
 
-    def __init__(self, writer: Writer, stamp: dict[str, Any]) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._stamp = stamp
-        self._stream: Phase | None = None
-        self._merging: _Batch | None = None
-        self._queue: deque[_Batch] = deque()
-        self._count = 0
-        self._bytes = 0
-        self._seqs: list[int] = []
-        self._closed = False
+        self._backlog = Backlog()
         self._failure: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
+        self._turnstile = asyncio.Lock()
+        self._waiting = 0
 
     @property
-    def stamp(self) -> dict[str, Any]:
-        """Which submission, turn and step its events belong to."""
-        return self._stamp
+    def session_id(self) -> str:
+        """Whose events these are."""
+        return self._writer.session_id
 
-    async def emit(self, delta: ModelDelta) -> None:
-        """Admit a piece; waits while too much is on its way.
+    async def record(self, event: Event) -> None:
+        """Write an event; returns when it is durable and handed to the reader, if there is one.
 
-        Raises `EmitRefused` once the step has ended, and `TooLarge` for a piece that could never
-        be written.
+        Waits while too much is on its way. A delta that is merged is only admitted. Raises
+        `TooLarge` for what could never be written, `Invalid` for what is no JSON, the failure of
+        its own write as it is (a `LeaseError` as a rule), and `RecorderStopped` after another's.
         """
-        self._refuse_if_closed()
-        if isinstance(delta, TextDelta) and delta.text:
-            await self._admit(delta.text, delta.phase)
+        cost = self._checked(cost_of(event))
+        if self._waiting or not self._backlog.fits(cost):
+            await self._make_way(cost, lambda: None)
+        done = asyncio.get_running_loop().create_future()
+        if self._admit(event, cost, done) is Put.QUEUED:
+            await done
 
-    def stop(self) -> None:
-        """Take nothing more from here on, and begin no further write."""
-        self._closed = True
+    def try_record(self, event: Event) -> None:
+        """Admit an event without waiting; a later `flush` tells whether it was written.
+
+        Raises `RecorderFull` when too much is on its way, which ends nothing, and what `record`
+        raises.
+        """
+        cost, backlog = self._checked(cost_of(event)), self._backlog
+        if not backlog.fits(cost):
+            raise RecorderFull(session_id=self.session_id, count=backlog.count, size=backlog.size)
+        self._admit(event, cost, None)
+
+    async def flush(self) -> None:
+        """Return when all that was admitted, buffered text too, is durable and handed over.
+
+        Raises `RecorderStopped` after any failure.
+        """
+        await self._settle()
+        self._refuse_if_stopped()
+
+    async def commit(self, commit: Commit) -> Committed | CommitRefused:
+        """Write a commit, after all that was admitted. Raises the first failure as it is."""
+        await self._settle()
+        self._raise_failure()
+        return await self._writer.commit(commit)
+
+    async def give_up(self, reason: GiveUp) -> bool:
+        """Give the session up, after all that was admitted. Raises `LeaseError`."""
+        await self._settle()
+        return await self._writer.give_up(reason)
+
+    def take_text(self, stream: Stream, text: str, phase: Phase) -> int:
+        """Admit a step's delta, or answer how many bytes it is if there is no room for it.
+
+        Raises what `try_record` raises, except `RecorderFull`.
+        """
+        cost = self._checked(cost_of_text(text, phase))
+        if self._waiting or not self._backlog.fits(cost):
+            return cost
+        self._follow(self._backlog.put_text(stream, text, phase, cost))
+        return 0
+
+    async def take_text_later(
+        self, stream: Stream, text: str, phase: Phase, cost: int, refuse: Callable[[], None]
+    ) -> None:
+        """Wait for room and admit a step's delta; `refuse` raises once the step has ended."""
+        await self._make_way(cost, refuse)
+        self._follow(self._backlog.put_text(stream, text, phase, cost))
+
+    def close(self, stream: Stream) -> None:
+        """Begin no further write for the sake of a stream, and let nobody wait for its room."""
+        stream.closed = True
         self._make_room()
 
-    async def close(self) -> Tail:
-        """End the step: late pieces are refused, and what is in flight gets its answer.
+    async def take_back(self, stream: Stream) -> list[Event]:
+        """What was admitted of a closed stream and is not written; the commit takes it along.
 
-        Returns what was admitted and not written, and where the rest lies. Raises the first
-        failure of a write, a `LeaseError` as a rule.
+        What is in flight gets its answer first. Raises the first failure as it is.
         """
-        self.stop()
         self._seal()
         if self._writing is not None:
             await asyncio.shield(self._writing)
-        if self._failure is not None:
-            raise self._failure
-        events = tuple(self._event(batch) for batch in self._queue)
-        self._queue.clear()
-        return Tail(events=events, seqs=tuple(self._seqs))
+        self._raise_failure()
+        self._backlog.end_stream()
+        return self._backlog.take_back(stream)
 
-    async def _admit(self, text: str, phase: Phase) -> None:
-        cost = _EVENT_BYTES + len(to_json(text)) - 2
+    def _checked(self, cost: int) -> int:
         if cost > CAPACITY_BYTES:
-            raise TooLarge(what="a piece of streamed text", size=cost, limit=CAPACITY_BYTES)
-        while self._count >= CAPACITY or self._bytes + cost > CAPACITY_BYTES:
-            self._flush()
-            await self._room_made()
-            self._refuse_if_closed()
-        self._count += 1
-        self._bytes += cost
-        self._put(_Batch(phase, [text], len(text.encode()), cost))
+            raise TooLarge(what="an event", size=cost, limit=CAPACITY_BYTES)
+        self._refuse_if_stopped()
+        return cost
 
-    def _put(self, piece: _Batch) -> None:
-        if self._merging is not None and self._merging.takes(piece):
-            self._merging.add(piece)
-        elif piece.phase == self._stream and piece.raw <= MERGE_BYTES:
-            self._flush()
-            self._merging = piece
-            self._timer = asyncio.get_running_loop().call_later(MERGE_S, self._flush)
+    def _admit(self, event: Event, cost: int, done: asyncio.Future[None] | None) -> Put:
+        put = Put.QUEUED
+        if isinstance(event, Delta):
+            put = self._backlog.put_delta(event, cost, done)
         else:
-            self._seal()
-            self._queue.append(piece)
-            self._stream = piece.phase
-            self._write()
+            self._backlog.put(Whole(event, cost, done))
+        self._follow(put)
+        return put
 
-    def _seal(self) -> None:
-        """Merge no more into what is being merged."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._merging is not None:
-            self._queue.append(self._merging)
-            self._merging = None
+    def _follow(self, put: Put) -> None:
+        """Do what has to be done now that something was put in."""
+        if put is Put.MERGED:
+            return
+        self._stop_timer()
+        self._write()
+        if put is Put.BEGUN:
+            self._timer = asyncio.get_running_loop().call_later(MERGE_S, self._flush_text)
 
-    def _flush(self) -> None:
+    def _flush_text(self) -> None:
         self._seal()
         self._write()
 
+    def _seal(self) -> None:
+        self._stop_timer()
+        self._backlog.seal()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _settle(self) -> None:
+        """Wait for the fate of all that was admitted; the next delta is the first of its stream."""
+        self._stop_timer()
+        self._backlog.end_stream()
+        writing = self._writing is not None and not self._writing.done()
+        if self._failure is None and (self._backlog or writing):
+            barrier = Barrier(asyncio.get_running_loop().create_future())
+            self._backlog.put(barrier)
+            self._write()
+            await barrier.done
+
     def _write(self) -> None:
-        if self._queue and (self._writing is None or self._writing.done()):
+        if self._backlog and (self._writing is None or self._writing.done()):
             self._writing = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
-        while self._queue and not self._closed:
-            batches = tuple(self._queue)
-            self._queue.clear()
+        while self._failure is None and (due := self._backlog.due()):
             try:
-                answer = await self._writer.append([self._event(batch) for batch in batches])
+                await self._append(due)
             except Exception as why:
-                self._failure = why
-                self.stop()
+                self._fail(due, why)
             else:
-                if not answer.dropped:
-                    self._seqs += range(answer.first_seq, answer.first_seq + len(batches))
-                self._count -= sum(len(batch.texts) for batch in batches)
-                self._bytes -= sum(batch.cost for batch in batches)
-            self._make_room()
+                self._release(due)
+
+    async def _append(self, due: list[Admitted]) -> None:
+        entries = [entry for entry in due if not isinstance(entry, Barrier)]
+        if not entries:
+            return
+        answer = await self._writer.append([entry.event() for entry in entries])
+        if answer.dropped:
+            return
+        for seq, entry in enumerate(entries, answer.first_seq):
+            if isinstance(entry, Text):
+                entry.stream.seqs.append(seq)
+
+    def _release(self, written: list[Admitted]) -> None:
+        self._backlog.release(written)
+        for entry in written:
+            _tell(entry, None)
+        self._make_room()
+
+    def _fail(self, due: list[Admitted], why: Exception) -> None:
+        """Stop for good: who was in the failed write is told why, the others that it stopped."""
+        self._failure = why
+        self._stop_timer()
+        for entry in due:
+            _tell(entry, why)
+        for entry in self._backlog.drop():
+            _tell(entry, self._stopped(why))
+        self._make_room()
+
+    async def _make_way(self, cost: int, refuse: Callable[[], None]) -> None:
+        """Wait for room, in the order of asking."""
+        self._waiting += 1
+        try:
+            async with self._turnstile:
+                while not self._backlog.fits(cost):
+                    self._flush_text()
+                    await self._room_made()
+                    self._refuse_if_stopped()
+                    refuse()
+        finally:
+            self._waiting -= 1
 
     async def _room_made(self) -> None:
         if self._room is None:
@@ -188,9 +284,23 @@ class StepRecorder:
             self._room.set_result(None)
             self._room = None
 
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise EmitRefused("the step has ended; the text was dropped; stop streaming")
+    def _refuse_if_stopped(self) -> None:
+        if self._failure is not None:
+            raise self._stopped(self._failure) from self._failure
 
-    def _event(self, batch: _Batch) -> Delta:
-        return Delta(phase=batch.phase, text="".join(batch.texts), **self._stamp)
+    def _stopped(self, first: Exception) -> RecorderStopped:
+        return RecorderStopped(session_id=self.session_id, first=first)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+def _tell(entry: Admitted, failure: Exception | None) -> None:
+    """Answer who waits for an entry; a barrier looks for itself."""
+    if entry.done is None or entry.done.done():
+        return
+    if failure is None or isinstance(entry, Barrier):
+        entry.done.set_result(None)
+    else:
+        entry.done.set_exception(failure)

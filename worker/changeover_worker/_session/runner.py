@@ -28,6 +28,7 @@ from changeover_worker._app import App
 from changeover_worker._session.commits import Commits
 from changeover_worker._session.held import Held
 from changeover_worker._session.loaded import Loaded, Unreadable
+from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.run import SessionRun
 from changeover_worker._session.running import Running
 from changeover_worker._session.writer import Writer
@@ -81,32 +82,32 @@ class SessionRunner:
         A write that is in flight when it is cancelled goes on to its answer by itself.
         """
         loaded = Loaded(self._store, grant.lease.session_id)
-        writer = Writer(self._store, held)
+        recorder = Recorder(Writer(self._store, held))
         run: SessionRun | None = None
         try:
             agent = self._app.agents.get(grant.head.agent)
             if agent is None:
-                await self._warn_once(writer, grant)
+                await self._warn_once(recorder, grant)
                 raise Unreadable(f"this app has no agent {grant.head.agent!r}")
             await loaded.take_over(grant)
             self._log_taken(grant, loaded, agent)
-            run = SessionRun(self._running(agent, held, loaded, writer))
+            run = SessionRun(self._running(agent, held, loaded, recorder))
             how = await run.to_its_end()
             return RunEnd(how, run.turns, run.failed_turns)
         except LeaseError as why:
             return _ended("lost", run, why)
         except (Unreadable, CounterOverflow) as why:
-            return await self._unable(writer, run, why)
+            return await self._unable(recorder, run, why)
         except Exception as why:
             self._log.exception("warning", code="session_crashed", session=loaded.session_id)
             return _ended("crashed", run, why)
 
-    def _running(self, agent: Agent, held: Held, loaded: Loaded, writer: Writer) -> Running:
+    def _running(self, agent: Agent, held: Held, loaded: Loaded, recorder: Recorder) -> Running:
         commits = Commits(
             self._store,
             self._settings,
             self._log,
-            writer=writer,
+            recorder=recorder,
             held=held,
             loaded=loaded,
             agent=agent,
@@ -121,12 +122,12 @@ class SessionRunner:
             threads=self._threads,
             held=held,
             loaded=loaded,
-            writer=writer,
+            recorder=recorder,
             commits=commits,
             jitter=self._jitter,
         )
 
-    async def _warn_once(self, writer: Writer, grant: Grant) -> None:
+    async def _warn_once(self, recorder: Recorder, grant: Grant) -> None:
         """Tell those who follow why nothing happens: once a session, however often it comes.
 
         Raises `LeaseError`.
@@ -136,7 +137,7 @@ class SessionRunner:
             return
         agent, worker = grant.head.agent, worker_of(grant.lease.incarnation)
         text = f"the app of {worker} has no agent {agent!r}; the session waits for one that has it"
-        await writer.append([Warned(code="no_agent", text=text)])
+        await recorder.record(Warned(code="no_agent", text=text))
         self._warned[session_id] = None
         if len(self._warned) > REMEMBERED:
             del self._warned[next(iter(self._warned))]
@@ -158,11 +159,11 @@ class SessionRunner:
             unknown_tools=len(lost),
         )
 
-    async def _unable(self, writer: Writer, run: SessionRun | None, why: Exception) -> RunEnd:
-        session_id = writer.session_id
+    async def _unable(self, recorder: Recorder, run: SessionRun | None, why: Exception) -> RunEnd:
+        session_id = recorder.session_id
         self._log.warning("warning", code="session_unable", session=session_id, text=str(why))
         try:
-            await writer.give_up(GiveUp.UNABLE)
+            await recorder.give_up(GiveUp.UNABLE)
         except LeaseError as lost:
             return _ended("lost", run, lost)
         return _ended("unable", run, why)

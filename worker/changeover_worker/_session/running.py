@@ -16,8 +16,8 @@ from changeover_worker._app import App
 from changeover_worker._session.commits import Commits
 from changeover_worker._session.held import Held
 from changeover_worker._session.loaded import Loaded
+from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
-from changeover_worker._session.writer import Writer
 from changeover_worker._tools.threads import Threads
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
 from changeover_worker._turn.ending import abort
@@ -38,7 +38,7 @@ class Running:
     threads: Threads
     held: Held
     loaded: Loaded
-    writer: Writer
+    recorder: Recorder
     commits: Commits
     jitter: Callable[[], float]
     """Numbers from 0 to 1 that keep sessions from asking again all at once."""
@@ -55,7 +55,7 @@ class Running:
 
     async def give_up(self, reason: GiveUp, how: How) -> None:
         """Let the session go outside a commit."""
-        await self.writer.give_up(reason)
+        await self.recorder.give_up(reason)
         self.given_up = how
         if reason is GiveUp.HAND_OFF:
             await reached(Moment.HANDED_OFF, self.loaded.session_id)
