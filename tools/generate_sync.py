@@ -30,6 +30,7 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
         "_follow",
         "_operator",
         "_submit_many",
+        "_turn_page",
         "_wait",
     ),
 }

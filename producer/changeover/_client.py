@@ -35,6 +35,7 @@ from changeover._submission import (
     submission,
 )
 from changeover._submit_many import submit_chunk
+from changeover._turn_page import turn_page
 from changeover._wait import wait_for, wait_for_many
 from changeover_shared._errors import (
     Closed,
@@ -44,7 +45,7 @@ from changeover_shared._errors import (
 )
 from changeover_shared._events import Event
 from changeover_shared._identifiers import identifier, name
-from changeover_shared._ops import CloseOp, InterruptOp, SetModelOp
+from changeover_shared._ops import CloseOp, InterruptOp, ResumeSessionOp, SetModelOp
 from changeover_shared._results import (
     Cancelled,
     Interrupted,
@@ -265,6 +266,19 @@ class Client:
         page = page_of(items, wanted, lambda item: item[0])
         return Page(items=tuple(record for _, record in page.items), next=page.next)
 
+    async def turn_events(self, session: str, *, before: int | str | None = None) -> Page[Event]:
+        """One whole turn, newest event first, however many it has; `next` is the `before` of the
+        turn before it.
+
+        It is the newest turn, as far as it has come, or the newest that has ended before an
+        event. What was told between two turns belongs to neither. Empty when there is none.
+        """
+        place = number_before(before)
+        snapshot = await self._snapshot(session)
+        first_seq = snapshot.head.first_seq
+        store = await self._opened()
+        return await turn_page(store, snapshot.session_id, before=place, first_seq=first_seq)
+
     async def interrupt(
         self, session: str, *, turn: str | None = None, reason: str = "", id: str | None = None
     ) -> Interrupted:
@@ -297,6 +311,15 @@ class Client:
     async def set_model(self, session: str, model: str, *, id: str | None = None) -> Receipt:
         """Use another model of the app once what waits before is done. Raises `UnknownSession`."""
         op = SetModelOp(model=identifier(model, field="model"))
+        return await self._send(op_submit(session, op, submission_id=id))
+
+    async def resume_session(self, session: str, target: str, *, id: str | None = None) -> Receipt:
+        """Ask those who follow a session to go on with another one, whose context they are told.
+
+        The other one is not opened. If it does not exist, or is another tenant's, the submission
+        ends as failed, kind `unknown_session`.
+        """
+        op = ResumeSessionOp(target=identifier(target, field="target"))
         return await self._send(op_submit(session, op, submission_id=id))
 
     async def close_session(

@@ -36,6 +36,7 @@ from changeover._submission import (
 from changeover._sync_catalogue import Wanted, list_sessions
 from changeover._sync_follow import PAGE, SyncFollower
 from changeover._sync_submit_many import submit_chunk
+from changeover._sync_turn_page import turn_page
 from changeover._sync_wait import wait_for, wait_for_many
 from changeover_shared._errors import (
     Closed,
@@ -45,7 +46,7 @@ from changeover_shared._errors import (
 )
 from changeover_shared._events import Event
 from changeover_shared._identifiers import identifier, name
-from changeover_shared._ops import CloseOp, InterruptOp, SetModelOp
+from changeover_shared._ops import CloseOp, InterruptOp, ResumeSessionOp, SetModelOp
 from changeover_shared._results import (
     Cancelled,
     Interrupted,
@@ -260,6 +261,19 @@ class SyncClient:
         page = page_of(items, wanted, lambda item: item[0])
         return Page(items=tuple(record for _, record in page.items), next=page.next)
 
+    def turn_events(self, session: str, *, before: int | str | None = None) -> Page[Event]:
+        """One whole turn, newest event first, however many it has; `next` is the `before` of the
+        turn before it.
+
+        It is the newest turn, as far as it has come, or the newest that has ended before an
+        event. What was told between two turns belongs to neither. Empty when there is none.
+        """
+        place = number_before(before)
+        snapshot = self._snapshot(session)
+        first_seq = snapshot.head.first_seq
+        store = self._opened()
+        return turn_page(store, snapshot.session_id, before=place, first_seq=first_seq)
+
     def interrupt(
         self, session: str, *, turn: str | None = None, reason: str = "", id: str | None = None
     ) -> Interrupted:
@@ -292,6 +306,15 @@ class SyncClient:
     def set_model(self, session: str, model: str, *, id: str | None = None) -> Receipt:
         """Use another model of the app once what waits before is done. Raises `UnknownSession`."""
         op = SetModelOp(model=identifier(model, field="model"))
+        return self._send(op_submit(session, op, submission_id=id))
+
+    def resume_session(self, session: str, target: str, *, id: str | None = None) -> Receipt:
+        """Ask those who follow a session to go on with another one, whose context they are told.
+
+        The other one is not opened. If it does not exist, or is another tenant's, the submission
+        ends as failed, kind `unknown_session`.
+        """
+        op = ResumeSessionOp(target=identifier(target, field="target"))
         return self._send(op_submit(session, op, submission_id=id))
 
     def close_session(self, session: str, *, reason: str = "", id: str | None = None) -> Receipt:

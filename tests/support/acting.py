@@ -20,6 +20,7 @@ from changeover_shared._events import (
     TurnCompleted,
     TurnFailed,
     TurnStarted,
+    Warned,
 )
 from changeover_shared._identifiers import new_incarnation, new_nonce
 from changeover_shared._items import AssistantMessage, Usage, UserMessage, encode_item
@@ -109,6 +110,11 @@ class Held:
         )
         done = await self._store.append(self.grant.lease, self._batch, events)
         self._streamed = tuple(done.first_seq + 1 + i for i in range(len(texts)))
+
+    async def warn(self, code: str) -> None:
+        """Tell people something that belongs to no turn."""
+        self._batch += 1
+        await self._store.append(self.grant.lease, self._batch, (Warned(code=code),))
 
     async def say(self, text: str) -> None:
         """Commit the step's text; its streamed pieces leave the journal."""
