@@ -17,6 +17,7 @@ from changeover_shared._items import (
     Json,
     StepKind,
     ToolResult,
+    TurnStop,
     Usage,
     Wire,
 )
@@ -33,6 +34,10 @@ class PendingCall(Wire):
     attempts: Count = 0
     """How often it may have been started, the time that this commit allows included."""
     result: ToolResult | None = None
+    terminal: bool = False
+    """Its result, unless it is an error, is what the turn comes to."""
+    stop: TurnStop | None = None
+    """With its result, it ended the turn as failed."""
 
 
 class ActiveStep(Wire):

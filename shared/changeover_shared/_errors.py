@@ -18,6 +18,7 @@
   + SetupError                    start-up; exit 78
     - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, AppFailed, ExtraMissing, KeyMissing
   + ToolError                     raised by tools; its text goes to the model
+  + StopTurn                      raised by tools; its turn ends as failed
   + StepFailed, OutcomeUnknown    raised in handlers: how a durable step ended
 
 Every text says what happened, what was left unchanged, and what to do.
@@ -499,3 +500,18 @@ class OutcomeUnknown(ChangeoverError):
             "it is not run again in this turn; look what became of it, then decide"
         )
         self.step = step
+
+
+class StopTurn(ChangeoverError):
+    """Raised by a tool: the turn ends as failed once all calls of its step have ended.
+
+    `kind` and `message` are the turn's failure; the session goes on with what comes next.
+    """
+
+    code = "stop_turn"
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        """A short stable word."""
+        self.message = message

@@ -85,6 +85,13 @@ class AssistantMessage(Wire):
     named in their `provider` field only."""
 
 
+class TurnStop(Wire):
+    """Why a tool ends its turn as failed."""
+
+    kind: str
+    message: str
+
+
 class ToolResult(Wire):
     """What a tool call came to. Errors are results: the model reads them."""
 
@@ -95,6 +102,8 @@ class ToolResult(Wire):
     is_error: bool = False
     unknown: bool = False
     """The tool may or may not have run: it was cut off and must not be run again."""
+    stop: TurnStop | None = Field(default=None, exclude=True, repr=False)
+    """Set while the result is on its way to the checkpoint, whose `PendingCall` keeps it."""
 
 
 StepKind = Literal["step", "model", "say", "sleep"]

@@ -25,6 +25,7 @@ from changeover_shared._errors import (
     RequestError,
     ServerUnfit,
     SetupError,
+    StopTurn,
     StoreUnavailable,
     TooLarge,
     ToolError,
@@ -70,7 +71,7 @@ def test_only_what_no_producer_can_meet_counts_as_a_bug() -> None:
         if isinstance(kind, type) and issubclass(kind, ChangeoverError)
     ]
     bugs = {kind for kind in every if exit_code(kind.__new__(kind)) == 70}
-    expected = {k for k in every if issubclass(k, LeaseError | ToolError)}
+    expected = {k for k in every if issubclass(k, LeaseError | StopTurn | ToolError)}
     assert bugs == expected | {ChangeoverError}
     assert not any(issubclass(kind, RequestError | SetupError) for kind in bugs)
 

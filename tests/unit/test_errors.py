@@ -34,6 +34,7 @@ from changeover_shared._errors import (
     ServerUnfit,
     SessionDeleted,
     SetupError,
+    StopTurn,
     StoreUnavailable,
     TooLarge,
     ToolError,
@@ -184,6 +185,7 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         "has no API key", "nothing was sent", "OPENAI_API_KEY",
     ),
     (ToolError("the text for the model"), "the text for the model", "", ""),
+    (StopTurn("no_stock", "nothing is left to sell"), "nothing is left to sell", "", ""),
 ]  # fmt: skip
 
 
@@ -198,8 +200,8 @@ def test_a_text_says_what_happened_what_was_left_unchanged_and_what_to_do(
 
 
 def test_every_text_has_all_three_parts() -> None:
-    # `Invalid` says in its reason what the field must be; a tool's text goes to the model.
-    exempt = (Invalid, ToolError)
+    # `Invalid` says in its reason what the field must be; a tool's text is the author's.
+    exempt = (Invalid, StopTurn, ToolError)
     for error, _, unchanged, remedy in RAISED:
         if not isinstance(error, exempt):
             assert unchanged and remedy, f"{type(error).__name__}: {error}"

@@ -891,7 +891,7 @@ async def test_a_tool_sees_its_session_and_its_attempt() -> None:
         await on.run(app_of(ScriptedModel(call("look", call_id="c1"), say("done")), look))
         (ctx,) = seen
         assert (ctx.session_id, ctx.turn_id, ctx.call_id) == ("s", "t_1", "c1")
-        assert (ctx.fence, ctx.attempt, ctx.idempotency_key) == (1, 1, "s/t_1/c1")
+        assert (ctx.fence, ctx.attempt, ctx.idempotency_key) == (1, 1, "s/t_1/0/c1")
 
 
 async def test_an_attempt_counts_the_runs_of_its_call_and_not_the_takeovers_of_its_turn() -> None:

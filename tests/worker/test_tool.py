@@ -163,7 +163,7 @@ def test_the_context_is_given_and_not_asked_of_the_model() -> None:
 
     assert who.takes_context
     assert list(who.parameters["properties"]) == ["name"]
-    assert bound(who, '{"name": "Ada"}') == "Ada telegram:42/t_3/call_1"
+    assert bound(who, '{"name": "Ada"}') == "Ada telegram:42/t_3/0/call_1"
     assert bound(typed, "{}") == 7
 
 
@@ -417,4 +417,4 @@ def test_the_idempotency_key_is_the_same_for_each_attempt() -> None:
     again = ToolContext(
         session_id="s", turn_id="t_1", call_id="c", fence=2, attempt=2, resources=None
     )
-    assert first.idempotency_key == again.idempotency_key == "s/t_1/c"
+    assert first.idempotency_key == again.idempotency_key == "s/t_1/0/c"

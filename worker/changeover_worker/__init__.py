@@ -1,6 +1,6 @@
 """What agent authors import."""
 
-from changeover_shared._errors import ToolError
+from changeover_shared._errors import StopTurn, ToolError
 from changeover_shared._items import (
     AssistantMessage,
     Attachment,
@@ -50,6 +50,7 @@ __all__ = [
     "ModelResponse",
     "OpenAIModel",
     "ReasoningDelta",
+    "StopTurn",
     "TextDelta",
     "TextPart",
     "Tool",

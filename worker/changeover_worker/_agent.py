@@ -79,6 +79,11 @@ class Agent:
         return {tool.name: tool for tool in self.tools}
 
     @cached_property
+    def terminal(self) -> frozenset[str]:
+        """The names of the tools whose result ends the turn."""
+        return frozenset(tool.name for tool in self.tools if tool.terminal)
+
+    @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools as a model sees them."""
         return tuple(tool.spec for tool in self.tools)

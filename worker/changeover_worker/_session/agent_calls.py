@@ -42,6 +42,7 @@ class AgentCalls:
             session_id=self._running.loaded.session_id,
             tenant=self._running.loaded.tenant,
             turn_id=execution.turn_id,
+            step=execution.next_step - 1,
             call_id=call.call_id,
             fence=self._running.held.lease.fence,
             epoch=self._running.loaded.epoch,

@@ -100,6 +100,7 @@ class AgentTurn:
             response,
             end.tail,
             effect_of=self._calls.effect_of,
+            terminal=run.agent.terminal,
             onward=run.onward(execution.turn_id, execution.next_step + 1),
             now_ms=run.now_ms,
         )

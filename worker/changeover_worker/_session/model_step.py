@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from changeover_shared._errors import ChangeoverError
+from changeover_shared._errors import ChangeoverError, TooLarge
 from changeover_shared._events import Failure, Warned
 from changeover_worker._models.assembled import Assembled
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
@@ -89,7 +90,9 @@ class _Listening:
             answer = readable_answer(self._assembled.whole(returned))
             unsaid = self._assembled.unsaid(answer.message)
             if unsaid.text:
-                await self._show(unsaid)
+                # What no event can hold is for the commit to refuse.
+                with suppress(TooLarge):
+                    await self._show(unsaid)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

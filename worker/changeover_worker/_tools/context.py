@@ -45,6 +45,8 @@ class ToolContext(Generic[R]):
     session_id: str
     tenant: str = ""
     turn_id: str
+    step: int = 0
+    """The index of the model step that asked for the call."""
     call_id: str
     fence: int
     """The number of the grant under which the tool runs; a later worker's is higher."""
@@ -60,8 +62,11 @@ class ToolContext(Generic[R]):
 
     @property
     def idempotency_key(self) -> str:
-        """Names this call for systems that drop repeats: the same for each attempt."""
-        return f"{self.session_id}/{self.turn_id}/{self.call_id}"
+        """Names this call for systems that drop repeats: the same for each attempt.
+
+        No other call of the session has it, even where a provider repeats its call ids.
+        """
+        return f"{self.session_id}/{self.turn_id}/{self.step}/{self.call_id}"
 
     def check(self) -> None:
         """Return if the result is still wanted.

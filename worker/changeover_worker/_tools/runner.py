@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from changeover_shared._errors import ToolError
-from changeover_shared._items import Json, ToolCall, ToolResult
+from changeover_shared._errors import StopTurn, ToolError
+from changeover_shared._items import Json, ToolCall, ToolResult, TurnStop
 from changeover_shared._words import Effect
 from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
 from changeover_worker._tools.exits import ToolExit, contain_exits, in_tool
@@ -73,6 +73,8 @@ async def run_tool(
         return ToolResult(call_id=call.call_id, name=call.name, output=ended.output)
     if isinstance(error, ToolError):
         return _failure(call, str(error))
+    if isinstance(error, StopTurn):
+        return _failure(call, str(error)).model_copy(update={"stop": _stop(error)})
     if isinstance(error, ToolStopped) and stopped.reason is not None:
         raise error
     log.warning("tool_failed", exc_info=error)
@@ -182,6 +184,10 @@ def _failure(call: ToolCall, text: str, *, unknown: bool = False) -> ToolResult:
         is_error=True,
         unknown=unknown,
     )
+
+
+def _stop(error: StopTurn) -> TurnStop:
+    return TurnStop(kind=readable(str(error.kind)), message=readable(str(error.message)))
 
 
 def _told(error: BaseException) -> str:

@@ -37,6 +37,8 @@ class Tool(Generic[P, T]):
     timeout: timedelta
     threaded: bool
     """It runs in a thread of its own instead of on the event loop."""
+    terminal: bool
+    """Its result, unless it is an error, ends the turn."""
     function: Callable[P, T] = field(repr=False)
     signature: Signature = field(repr=False)
 
@@ -86,6 +88,7 @@ def tool(
     effect: EffectWord = "once",
     isolation: Isolation = "auto",
     timeout: Duration = "60s",
+    terminal: bool = False,
 ) -> Callable[[Callable[P, T]], Tool[P, T]]: ...
 
 
@@ -97,6 +100,7 @@ def tool(
     effect: EffectWord = "once",
     isolation: Isolation = "auto",
     timeout: Duration = "60s",
+    terminal: bool = False,
 ) -> Any:
     """Make a function a tool: `async def` runs on the worker's loop, `def` in a thread.
 
@@ -107,12 +111,17 @@ def tool(
     `timeout` ends as an error result; a thread cannot be stopped and goes on for nobody, and
     `isolation="inline"` runs a quick `def` on the loop, where no time-out can reach it.
 
+    The turn ends with the result of a `terminal` tool as its `output`, and as its text if that is
+    text; the model is not asked again. The other calls of the step are run all the same. Of several
+    calls that end the turn, by a terminal result or by `StopTurn`, the first in call order does;
+    a terminal tool's error ends nothing.
+
     Raises `Invalid` when a model could not call the function.
     """
     names = sys._getframe(1).f_locals  # annotations may use what is defined beside the function
 
     def decorate(function: Callable[..., Any]) -> Tool[..., Any]:
-        return _make(function, name, effect, isolation, timeout, names)
+        return _make(function, name, effect, isolation, timeout, terminal, names)
 
     return decorate if function is None else decorate(function)
 
@@ -123,6 +132,7 @@ def _make(
     effect: EffectWord,
     isolation: Isolation,
     timeout: Duration,
+    terminal: bool,
     names: Mapping[str, Any],
 ) -> Tool[..., Any]:
     if not callable(function):
@@ -139,6 +149,7 @@ def _make(
         effect=Effect(effect),
         timeout=limit,
         threaded=_threaded(function, isolation, field),
+        terminal=bool(terminal),
         function=function,
         signature=read_signature(function, tool=name, names=names),
     )

@@ -72,7 +72,7 @@ def store_results(
     """Put results beside their pending calls, with the events that tell of them."""
     by_id = {result.call_id: result for result in results}
     calls = tuple(
-        call.model_copy(update={"result": by_id[call.call_id]}) if call.call_id in by_id else call
+        _with_result(call, by_id[call.call_id]) if call.call_id in by_id else call
         for call in execution.calls
     )
     changed = execution.model_copy(
@@ -94,6 +94,11 @@ def store_results(
         )
         for result in results
     ]
+
+
+def _with_result(call: PendingCall, result: ToolResult) -> PendingCall:
+    kept = result.model_copy(update={"stop": None})
+    return call.model_copy(update={"result": kept, "stop": result.stop})
 
 
 def open_calls(execution: Execution) -> tuple[PendingCall, ...]:

@@ -5,14 +5,15 @@ Each function is one arrow. It takes the checkpoint before it and what happened,
 
     start               (start.py)    takes one input; a message opens the first model step
     answered            here          the model's answer: pending calls, or the end of the turn
-    landed              here          tool results; the last of a group opens the next step
+    landed              here          tool results; the last of a group opens the next step,
+                                      or ends the turn if a call says so (control.py)
     recover             (recovery.py) what a successor does with the turn that it finds
     fail, abort         (ending.py)   from anywhere, the turn ends and the context stays valid
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
@@ -21,6 +22,7 @@ from changeover_shared._items import AssistantMessage, ToolResult
 from changeover_shared._words import CommitKind, Effect, StepEnding
 from changeover_worker._models.contents import is_whole
 from changeover_worker._models.model import ModelResponse
+from changeover_worker._turn.control import ended_by_call
 from changeover_worker._turn.draft import Draft, Onward, Tail, ranges
 from changeover_worker._turn.ending import complete, fail
 from changeover_worker._turn.execution import (
@@ -44,11 +46,12 @@ def answered(
     tail: Tail,
     *,
     effect_of: Callable[[str], Effect],
+    terminal: Container[str] = (),
     onward: Onward,
     now_ms: int,
 ) -> Draft:
     """The model step ended. With calls, they are pending from this commit on; without, the
-    turn ends with it."""
+    turn ends with it. `terminal` are the names of the tools whose result ends the turn."""
     message = _with_distinct_ids(response.message)
     before = open_execution(checkpoint)
     execution, events = _close_answered(before, message, response, tail)
@@ -61,7 +64,7 @@ def answered(
             stop=response.stop,
             events=tuple(events),
         )
-    calls = _pending(message, effect_of)
+    calls = _pending(message, effect_of, terminal)
     execution = execution.model_copy(
         update={"phase": "tools", "assistant": message, "calls": calls}
     )
@@ -100,11 +103,14 @@ def advance(
     now_ms: int,
 ) -> Draft:
     """Record `execution`; if none of its calls is open, its group joins the transcript and the
-    next model step begins in the same commit."""
+    next model step begins in the same commit, unless one of the calls ends the turn."""
     progress = kind in (CommitKind.STEP, CommitKind.RESULT)
     changed = checkpoint.model_copy(update={"execution": execution})
     if open_calls(execution):
         return Draft(kind, execution.turn_id, changed, progress=progress, events=events)
+    ended = ended_by_call(changed, now_ms=now_ms, events=events)
+    if ended is not None:
+        return ended
     if execution.next_step >= onward.max_steps:
         return fail(changed, _step_limit(onward.max_steps), now_ms=now_ms, events=events)
     execution, items = close_group(execution)
@@ -141,7 +147,7 @@ def _close_answered(
 
 
 def _pending(
-    message: AssistantMessage, effect_of: Callable[[str], Effect]
+    message: AssistantMessage, effect_of: Callable[[str], Effect], terminal: Container[str]
 ) -> tuple[PendingCall, ...]:
     return tuple(
         PendingCall(
@@ -150,6 +156,7 @@ def _pending(
             arguments=call.arguments,
             effect=effect_of(call.name),
             attempts=1,
+            terminal=call.name in terminal,
         )
         for call in message.tool_calls
     )
