@@ -13,6 +13,7 @@ from changeover_shared._items import (
 from changeover_worker import _installed  # noqa: F401  before what needs the extra
 from changeover_worker._agent import Agent, TurnContext
 from changeover_worker._app import App
+from changeover_worker._compaction import Compaction
 from changeover_worker._models import AnthropicModel, OpenAIModel
 from changeover_worker._models.fallback import Fallback
 from changeover_worker._models.model import (
@@ -39,6 +40,7 @@ __all__ = [
     "App",
     "AssistantMessage",
     "Attachment",
+    "Compaction",
     "Emit",
     "EmitRefused",
     "Fallback",

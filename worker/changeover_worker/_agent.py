@@ -13,8 +13,10 @@ from typing_extensions import TypeVar
 from changeover_shared import _identifiers
 from changeover_shared._errors import Invalid
 from changeover_shared._items import Json
+from changeover_worker._compaction import Compaction
 from changeover_worker._models.model import ToolSpec
 from changeover_worker._tools.tool import Tool
+from changeover_worker._turn.offload import READ_RESULT
 
 R = TypeVar("R", default=Any)
 
@@ -52,6 +54,8 @@ class Agent:
     instructions: Instructions = ""
     """What the model is told before the conversation; a function is asked at each step."""
     tools: Sequence[Tool[..., Any]] = ()
+    compaction: Compaction | None = Compaction()
+    """When the older part of the context becomes a summary; None leaves it to ops."""
     on_takeover: OnTakeover = "resume"
     """What becomes of a turn whose worker died: go on from its last step, or abort it."""
     on_abort_input: OnAbortInput = "next_turn"
@@ -71,6 +75,8 @@ class Agent:
         if self.on_abort_input not in get_args(OnAbortInput):
             reason = f"on_abort_input {self.on_abort_input!r} is neither next_turn nor fold"
             raise _invalid(where, reason)
+        if self.compaction is not None and not isinstance(self.compaction, Compaction):
+            raise _invalid(where, "compaction is a Compaction or None")
         object.__setattr__(self, "tools", _checked(self.tools, where))
 
     @cached_property
@@ -113,6 +119,8 @@ def _checked(tools: Any, where: str) -> tuple[Tool[..., Any], ...]:
             raise _invalid(where, f"{tool!r:.80} is no tool; decorate it with @tool")
         if tool.name in names:
             raise _invalid(where, f"has two tools named {tool.name!r}")
+        if tool.name == READ_RESULT:
+            raise _invalid(where, f"every agent has a tool {READ_RESULT!r} already; give name=")
         names.add(tool.name)
     return tuple(tools)
 

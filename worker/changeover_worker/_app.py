@@ -198,8 +198,10 @@ def _checked_agents(agents: Any, models: Mapping[str, Any]) -> dict[str, Agent]:
             raise _invalid("agents", f"{agent!r:.80} is no Agent")
         if agent.name in checked:
             raise _invalid("agents", f"two are named {agent.name!r}")
-        if agent.model not in models:
-            raise _unknown("model", agent.model, models, of=f"agent {agent.name!r}: ")
+        summariser = agent.compaction.model if agent.compaction else None
+        for model in (agent.model, summariser):
+            if model is not None and model not in models:
+                raise _unknown("model", model, models, of=f"agent {agent.name!r}: ")
         checked[agent.name] = agent
     return checked
 

@@ -19,7 +19,8 @@ from redis.exceptions import ResponseError
 
 from changeover_shared._errors import ServerUnfit, StoreUnavailable
 from changeover_shared._events import Event
-from changeover_shared._results import TranscriptItem, WorkerInfo
+from changeover_shared._items import AnyItem
+from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock
@@ -287,6 +288,18 @@ class LeaseStore:
         return decode.transcript(
             await self._read("XRANGE", self._key(session_id, "transcript"), f"{from_n}-0", "+")
         )
+
+    async def read_item(self, session_id: str, n: int) -> AnyItem | None:
+        """One transcript item; None when there is none."""
+        key = self._key(session_id, "transcript")
+        found = decode.transcript(await self._read("XRANGE", key, f"{n}-0", f"{n}-0"))
+        return found[0].item if found else None
+
+    async def read_turn(self, session_id: str, number: int) -> TurnRecord | None:
+        """The record of a turn, by its number; None when it has none."""
+        key = self._key(session_id, "turns")
+        body = decode.newest_body(await self._read("XRANGE", key, f"{number}-0", f"{number}-0"))
+        return None if body is None else TurnRecord.model_validate_json(body)
 
     async def ring(self, route: str, partitions: Sequence[int]) -> None:
         """Wake a worker of the route for these partitions. A hint: never raises."""

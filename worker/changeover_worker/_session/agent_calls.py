@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from changeover_shared._checkpoint import Execution, PendingCall
+from changeover_shared._errors import ToolError
 from changeover_shared._items import ToolCall, ToolResult
 from changeover_shared._words import Effect
 from changeover_worker._agent import TurnContext
-from changeover_worker._models.model import Emit, ModelError, ModelRequest, ModelResponse
+from changeover_worker._models.model import (
+    Emit,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ToolSpec,
+)
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._tools.context import StopSignal, ToolContext
 from changeover_worker._tools.runner import run_tool
+from changeover_worker._turn.offload import READ_RESULT, SPEC, page, parse
+from changeover_worker._turn.rewriting import fixed_tokens
 
 
 class AgentCalls:
@@ -20,14 +29,16 @@ class AgentCalls:
 
     def __init__(self, running: Running) -> None:
         self._running = running
+        self._told = ""
 
     async def question(self, execution: Execution, step_id: str, emit: Emit) -> ModelResponse:
         """Ask the session's model. Raises whatever it raises."""
         model = self._running.app.model(str(self._running.loaded.checkpoint.model))
+        self._told = await self._instructions(execution)
         request = ModelRequest(
-            instructions=await self._instructions(execution),
-            items=self._running.loaded.shown(),
-            tools=self._running.agent.specs,
+            instructions=self._told,
+            items=self._running.loaded.shown().items,
+            tools=self._specs(),
             session_id=self._running.loaded.session_id,
             turn_id=execution.turn_id,
             step_id=step_id,
@@ -53,13 +64,16 @@ class AgentCalls:
         )
         asked = ToolCall(call_id=call.call_id, name=call.name, arguments=call.arguments)
         await reached(Moment.TOOL_STARTED, self._running.loaded.session_id, call.call_id)
-        result = await run_tool(
-            self._running.agent.toolbox,
-            asked,
-            context,
-            threads=self._running.threads,
-            log=self._running.log,
-        )
+        if call.name == READ_RESULT:
+            result = await self._read_result(asked)
+        else:
+            result = await run_tool(
+                self._running.agent.toolbox,
+                asked,
+                context,
+                threads=self._running.threads,
+                log=self._running.log,
+            )
         await reached(Moment.TOOL_DONE, self._running.loaded.session_id, call.call_id)
         return result
 
@@ -67,6 +81,32 @@ class AgentCalls:
         """What a tool may do twice. One that is not here does nothing at all."""
         known = self._running.agent.toolbox.get(name)
         return Effect.PURE if known is None else known.effect
+
+    def fixed_tokens(self) -> int:
+        """Estimate what stands in each request beside its items. Instructions that are a function
+        count as what they last came to."""
+        told = self._running.agent.instructions
+        return fixed_tokens(told if isinstance(told, str) else self._told, self._specs())
+
+    def _specs(self) -> tuple[ToolSpec, ...]:
+        specs = self._running.agent.specs
+        return (*specs, SPEC) if self._running.loaded.shown().offers_reading else specs
+
+    async def _read_result(self, call: ToolCall) -> ToolResult:
+        """Run a call of `read_result`, whichever worker's turn it is by now."""
+        loaded = self._running.loaded
+        try:
+            asked = parse(call.arguments)
+            left_out = loaded.checkpoint.left_out
+            known = asked.item <= loaded.transcript_n and not any(
+                r.first <= asked.item <= r.last for r in left_out
+            )
+            store, session_id = self._running.store, loaded.session_id
+            item = await store.read_item(session_id, asked.item) if known else None
+            output, is_error = page(asked, item), False
+        except ToolError as error:
+            output, is_error = str(error), True
+        return ToolResult(call_id=call.call_id, name=call.name, output=output, is_error=is_error)
 
     async def _instructions(self, execution: Execution) -> str:
         turn: TurnContext[Any] = TurnContext(

@@ -11,6 +11,7 @@ from changeover_shared._events import Failure
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
 from changeover_worker._session.backoff import pause_until, step_failed
+from changeover_worker._session.compacting import Compacting
 from changeover_worker._session.folding import to_fold
 from changeover_worker._session.held import Drain
 from changeover_worker._session.model_step import StepEnd, ask
@@ -32,10 +33,13 @@ class AgentTurn:
         self._running = running
         self._setup = setup
         self._calls = AgentCalls(running)
+        self._compaction = Compacting(running, self._calls)
 
     async def go_on(self, execution: Execution) -> None:
         """Make the next move."""
-        if execution.step is not None:
+        if execution.op == "compact":
+            await self._compaction.go_on(execution)
+        elif execution.step is not None:
             await self._ask(execution)
         elif open_calls(execution):
             await self._call(execution)
@@ -45,6 +49,9 @@ class AgentTurn:
     async def recover(self, execution: Execution) -> None:
         """Go on with a turn that is between two moves, as a new holder finds it."""
         run, loaded = self._running, self._running.loaded
+        if execution.op == "compact":
+            await self._compaction.go_on(execution)
+            return
         if found(execution) is Found.PAUSE and execution.retry is not None:
             await pause_until(run.held, run.store.clock, execution.retry.until_ms)
             if run.held.leaving:
@@ -57,6 +64,7 @@ class AgentTurn:
             onward=onward.asking(str(checkpoint.model)),
             now_ms=run.now_ms,
             takeover=loaded.taken_over,
+            fold=await to_fold(run, execution),
         )
         if draft is not None:
             await run.write(draft.after(changed))
@@ -64,6 +72,8 @@ class AgentTurn:
     async def _ask(self, execution: Execution) -> None:
         """One model step, from its question to the commit that ends it."""
         run, held = self._running, self._running.held
+        if not await self._compaction.if_needed(execution):
+            return
         step_id = execution.step.step_id if execution.step else None
         await reached(Moment.STEP_STARTED, run.loaded.session_id, str(step_id))
         end = await ask(

@@ -16,7 +16,7 @@ from changeover_shared._ops import InterruptOp, decode_op
 from changeover_shared._results import TurnRecord
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
-from changeover_shared._store.records import CommitRefused, Committed
+from changeover_shared._store.records import CommitRefused, Committed, Head
 from changeover_shared._words import CommitKind, Ending, Next, Status
 from changeover_worker._agent import Agent
 from changeover_worker._session.held import Drain, Held
@@ -29,6 +29,7 @@ from changeover_worker._tools.tool import Tool
 from changeover_worker._turn.draft import NO_TAIL, Draft, Tail
 from changeover_worker._turn.ending import abort, fail
 from changeover_worker._turn.execution import open_calls, open_execution
+from changeover_worker._turn.rolling_back import aborted_without
 from changeover_worker._turn.start import refuse
 from changeover_worker._turn.streamed import forget_streamed
 
@@ -90,21 +91,22 @@ class Commits:
         if instead is None or await self._try(instead) is not None:
             raise Stale(word)
 
-    async def why_interrupted(self) -> str:
-        """The reason that came with the interrupt of the open turn."""
+    async def aborted(self, tail: Tail = NO_TAIL) -> Draft:
+        """The end that the control of the open turn asks for: an abort, and with a rollback the
+        turn leaves the context as well."""
         head = await self._store.read_head(self._loaded.session_id)
-        try:
-            op = decode_op(head.raw.get("ctl_body", "") if head else "")
-        except ValidationError:
-            return INTERRUPTED
-        return (isinstance(op, InterruptOp) and op.reason) or INTERRUPTED
+        before, now_ms = self._loaded.checkpoint, self._store.clock.now_ms()
+        draft = abort(before, _reason(head), now_ms=now_ms, tail=tail)
+        if head is None or (head.ctl_turn, head.ctl_kind) != (draft.turn, "rollback"):
+            return draft
+        return aborted_without(draft, before, self._loaded.prefix, self._loaded.items)
 
     async def _instead(self, draft: Draft, refused: CommitRefused, tail: Tail) -> Draft | None:
         before, now_ms = self._loaded.checkpoint, self._store.clock.now_ms()
         if before.execution is None:
             return None
         if refused.word == "CONTROL":
-            return abort(before, await self.why_interrupted(), now_ms=now_ms, tail=tail)
+            return await self.aborted(tail)
         if refused.word == "TOO_BIG" and draft.end is not Ending.FAILED:
             size, limit = (*refused.detail, "?", "?")[:2]
             failure = Failure(
@@ -215,6 +217,15 @@ class Commits:
                     call=event.call_id,
                     tool=event.name,
                 )
+
+
+def _reason(head: Head | None) -> str:
+    """The reason that came with an interrupt."""
+    try:
+        op = decode_op(head.raw.get("ctl_body", "") if head else "")
+    except ValidationError:
+        return INTERRUPTED
+    return (isinstance(op, InterruptOp) and op.reason) or INTERRUPTED
 
 
 def _submissions(draft: Draft) -> tuple[str, ...]:

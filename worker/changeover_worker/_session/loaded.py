@@ -13,12 +13,13 @@ from typing import Protocol
 
 from changeover_shared._checkpoint import Checkpoint, decode_checkpoint
 from changeover_shared._errors import FormatTooNew
-from changeover_shared._items import AnyItem, Item, StepRecord
+from changeover_shared._items import AnyItem, Item, ToolResult
 from changeover_shared._results import TranscriptItem
 from changeover_shared._store.records import Committed, Grant, Head, InboxEntry, Waiting, Work
 from changeover_shared._words import CommitKind, WorkerChange
-from changeover_worker._turn.context import decode_prefix
+from changeover_worker._turn.context import LOST_BEGINNING, decode_prefix, entries, narration
 from changeover_worker._turn.draft import Draft
+from changeover_worker._turn.shown import Shown, shown
 
 
 class Unreadable(Exception):
@@ -49,12 +50,15 @@ class Loaded:
     __slots__ = (
         "_bodies",
         "_known_n",
+        "_shortened",
+        "_shown",
         "_store",
         "_waiting",
         "agent",
         "checkpoint",
         "context",
         "ctl_epoch",
+        "damage",
         "epoch",
         "fresh",
         "interrupted_turn",
@@ -79,6 +83,8 @@ class Loaded:
         """The transcript from `checkpoint.context_from` on."""
         self.transcript_n = 0
         """The number of the transcript's last item."""
+        self.damage = ""
+        """Why the rewritten beginning is not what was written; '' as a rule."""
         self.rev = self.turns = self.epoch = self.ctl_epoch = 0
         self.route = self.agent = self.tenant = self.interrupted_turn = ""
         self.context: Mapping[str, str] = {}
@@ -89,6 +95,8 @@ class Loaded:
         self._waiting = Work((), ())
         self._bodies: dict[int, InboxEntry] = {}
         self._known_n = 0
+        self._shown: Shown | None = None
+        self._shortened: dict[int, ToolResult] = {}
 
     async def take_over(self, grant: Grant) -> None:
         """Read what the grant does not carry. Raises `Unreadable`."""
@@ -123,9 +131,13 @@ class Loaded:
         self._known_n = max([self._known_n, *(input.n for input in work.waiting)])
         self.fresh = True
 
-    def shown(self) -> tuple[Item, ...]:
+    def shown(self) -> Shown:
         """What the model is shown."""
-        return (*self.prefix, *(i for i in self.items if not isinstance(i, StepRecord)))
+        if self._shown is None:
+            at = self.checkpoint
+            found = entries(self.prefix, self.items, at.context_from, at.left_out)
+            self._shown = shown(found, self._shortened)
+        return self._shown
 
     def next_input(self, now_ms: int) -> Waiting | None:
         """The oldest input that a turn may take now."""
@@ -147,6 +159,7 @@ class Loaded:
         before, self.checkpoint = self.checkpoint, draft.checkpoint
         self.transcript_n += len(draft.items)
         self.items += draft.items
+        self._shown = None
         if draft.prefix:
             self._rewrite(before, draft)
         self.rev = committed.rev
@@ -170,6 +183,8 @@ class Loaded:
             self.context = read_context(head.context)
         except (FormatTooNew, ValueError) as error:
             raise Unreadable(str(error)) from error
+        self._shown = None
+        self._shortened = {}
         self.transcript_n = head.transcript_n
         self.rev, self.turns, self.epoch = head.rev, head.turns, head.epoch
         self.route, self.agent, self.tenant = head.route, head.agent, head.tenant
@@ -187,14 +202,22 @@ class Loaded:
 
     async def _read_prefix(self) -> tuple[Item, ...]:
         epoch = self.checkpoint.context_epoch
+        self.damage = ""
         if not epoch:
             return ()
-        return decode_prefix(await self._store.read_context(self.session_id, epoch))
+        try:
+            return decode_prefix(await self._store.read_context(self.session_id, epoch))
+        except ValueError as error:
+            # What was summarised still stands in the transcript; the session goes on without it.
+            self.damage = str(error)
+            return (narration(LOST_BEGINNING),)
 
     def _rewrite(self, before: Checkpoint, draft: Draft) -> None:
         """Follow a commit that replaced the beginning of the context."""
         self.prefix = decode_prefix(draft.prefix)
+        self.damage = ""
         del self.items[: draft.checkpoint.context_from - before.context_from]
+        self._shortened = {}
 
     async def _read_items(self, head: Head) -> list[AnyItem]:
         first = self.checkpoint.context_from

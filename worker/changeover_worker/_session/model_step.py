@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any, Protocol
 
 from changeover_shared._errors import ChangeoverError, TooLarge
 from changeover_shared._events import Failure, Warned
@@ -20,7 +21,6 @@ from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelR
 from changeover_worker._session.heard import Hearing, readable_answer, readable_delta
 from changeover_worker._session.held import Held
 from changeover_worker._session.signals import Moment, reached
-from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._session.stopping import stop
 from changeover_worker._tools.output import readable
 from changeover_worker._turn.draft import Tail
@@ -38,12 +38,33 @@ class StepEnd:
     """A tool call was heard, whole or in part: asking again might run it twice."""
 
 
+class Recording(Protocol):
+    """Where a model step's deltas go."""
+
+    @property
+    def stamp(self) -> dict[str, Any]:
+        """Which submission, turn and step they belong to."""
+        ...
+
+    async def emit(self, delta: ModelDelta) -> None:
+        """Admit a piece; raises `EmitRefused` once it was stopped."""
+        ...
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        ...
+
+    async def close(self) -> Tail:
+        """End the step; what it leaves behind."""
+        ...
+
+
 Question = Callable[[Emit], Awaitable[ModelResponse]]
 """Asks the model, with whatever has to be found out first."""
 
 
 async def ask(
-    question: Question, recorder: StepRecorder, held: Held, *, timeout_s: float
+    question: Question, recorder: Recording, held: Held, *, timeout_s: float
 ) -> StepEnd:
     """Ask until the model has answered, failed, taken too long or was stopped.
 
@@ -75,7 +96,7 @@ async def ask(
 class _Listening:
     """Listens to one model: shows what it says and puts its answer together."""
 
-    def __init__(self, recorder: StepRecorder, held: Held) -> None:
+    def __init__(self, recorder: Recording, held: Held) -> None:
         self.hearing = Hearing()
         self._recorder = recorder
         self._session_id = held.lease.session_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 
 from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure
-from changeover_shared._ops import InterruptOp, ResumeSessionOp, TurnOp, decode_op
+from changeover_shared._ops import InterruptOp, ResumeSessionOp, RollbackOp, TurnOp, decode_op
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import InboxEntry
 from changeover_shared._words import GiveUp, Status
@@ -21,6 +22,7 @@ from changeover_worker._session.running import How, Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._turn.draft import Draft, Setup, Taken, new_step_id
 from changeover_worker._turn.execution import open_calls
+from changeover_worker._turn.rolling_back import NO_PAST, Past
 from changeover_worker._turn.start import refuse, start
 
 _MAX_REREADS: Final = 5
@@ -147,7 +149,18 @@ class SessionRun:
             step_id=new_step_id(turn_id, 0),
             first_item=self._running.loaded.transcript_n + 1,
             now_ms=now_ms,
+            past=await self._past_of(op),
         )
+
+    async def _past_of(self, op: TurnOp) -> Past:
+        """What a rollback needs of the turns before; other ops need nothing."""
+        to = op.to if isinstance(op, RollbackOp) else ""
+        number = re.fullmatch(r"t_([1-9][0-9]{0,15})", to)
+        if number is None:
+            return NO_PAST
+        loaded = self._running.loaded
+        record = await self._running.store.read_turn(loaded.session_id, int(number[1]))
+        return Past(record, loaded.items)
 
     async def _context_of(self, op: TurnOp) -> Mapping[str, str] | None:
         """The context of the session that the op names, if it names one of the same tenant."""

@@ -20,7 +20,6 @@ from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._tools.threads import Threads
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
-from changeover_worker._turn.ending import abort
 
 How = Literal["released", "handed_off", "closed"]
 
@@ -50,8 +49,7 @@ class Running:
 
     async def abort(self, tail: Tail = NO_TAIL) -> None:
         """End the turn because it was interrupted."""
-        reason = await self.commits.why_interrupted()
-        await self.write(abort(self.loaded.checkpoint, reason, now_ms=self.now_ms, tail=tail))
+        await self.write(await self.commits.aborted(tail))
 
     async def give_up(self, reason: GiveUp, how: How) -> None:
         """Let the session go outside a commit."""

@@ -100,6 +100,16 @@ def end_completed(
     return _end(checkpoint, execution, record, items, [*events, ended])
 
 
+def done(checkpoint: Checkpoint, *, now_ms: int, events: tuple[Event, ...] = ()) -> Draft:
+    """The turn of an op that answers nobody has done what it was asked."""
+    execution = open_execution(checkpoint)
+    ended = TurnCompleted(
+        submission_ids=execution.submission_ids, usage=execution.usage, **stamp(execution)
+    )
+    record = _record(checkpoint, execution, Ending.COMPLETED, now_ms)
+    return _end(checkpoint, execution, record, (), [*events, ended])
+
+
 def fail(
     checkpoint: Checkpoint,
     failure: Failure,

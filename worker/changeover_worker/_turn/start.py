@@ -1,7 +1,8 @@
 """How a turn starts: one input is taken, in one commit.
 
-A message opens the first model step. The other ops call no model: they start and end in the same
-commit. So does a message that cannot run, so that its submission ends and the session goes on.
+A message opens the first model step, a compaction goes on to its summary. The other ops call no
+model: they start and end in the same commit. So does a message that cannot run, so that its
+submission ends and the session goes on.
 """
 
 from __future__ import annotations
@@ -22,12 +23,20 @@ from changeover_shared._events import (
     Warned,
 )
 from changeover_shared._items import MAX_COUNT, UserMessage
-from changeover_shared._ops import CloseOp, MessageOp, ResumeSessionOp, SetModelOp
+from changeover_shared._ops import (
+    CloseOp,
+    CompactOp,
+    MessageOp,
+    ResumeSessionOp,
+    RollbackOp,
+    SetModelOp,
+)
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next
 from changeover_worker._turn.draft import Draft, Setup, Taken
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_step, stamp
+from changeover_worker._turn.rolling_back import NO_PAST, Past, rolled_back
 
 
 def start(
@@ -39,10 +48,11 @@ def start(
     step_id: str,
     first_item: int,
     now_ms: int,
+    past: Past = NO_PAST,
 ) -> Draft:
     """Take one input. The session's very first commit says how it is configured.
 
-    `first_item` is the number that the transcript's next item gets.
+    `first_item` is the number that the transcript's next item gets, `past` is for a rollback.
     """
     checkpoint, opening = settle_model(checkpoint, setup, turn_id)
     match taken.op:
@@ -60,6 +70,10 @@ def start(
             draft = _close(checkpoint, taken, op, turn_id, now_ms)
         case ResumeSessionOp() as op:
             draft = _resume_session(checkpoint, taken, op, turn_id, now_ms)
+        case CompactOp():
+            draft = _start_compacting(checkpoint, taken, turn_id, first_item, now_ms)
+        case RollbackOp() as op:
+            draft = _roll_back(checkpoint, taken, op, past, turn_id, now_ms)
     return draft.after(opening)
 
 
@@ -174,6 +188,40 @@ def _set_model(
     checkpoint = checkpoint.model_copy(update={"model": op.model})
     record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
     return _at_once(checkpoint, taken.n, record, (changed,))
+
+
+def _start_compacting(
+    checkpoint: Checkpoint, taken: Taken, turn_id: str, first_item: int, now_ms: int
+) -> Draft:
+    execution = Execution(
+        turn_id=turn_id,
+        submission_ids=(taken.submission_id,),
+        started_at_ms=now_ms,
+        first_item=first_item,
+        op="compact",
+    )
+    began = TurnStarted(submission_ids=execution.submission_ids, **stamp(execution))
+    return Draft(
+        kind=CommitKind.START,
+        turn=turn_id,
+        checkpoint=checkpoint.model_copy(update={"execution": execution}),
+        take=(taken.n,),
+        events=(began,),
+    )
+
+
+def _roll_back(
+    checkpoint: Checkpoint, taken: Taken, op: RollbackOp, past: Past, turn_id: str, now_ms: int
+) -> Draft:
+    result = rolled_back(checkpoint, op.to, past)
+    if isinstance(result, Failure):
+        return refuse(
+            checkpoint, taken.n, taken.submission_id, result, turn_id=turn_id, now_ms=now_ms
+        )
+    checkpoint, said = result
+    said = said.model_copy(update={"submission_id": taken.submission_id, "turn_id": turn_id})
+    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
+    return _at_once(checkpoint, taken.n, record, (said,))
 
 
 def _close(checkpoint: Checkpoint, taken: Taken, op: CloseOp, turn_id: str, now_ms: int) -> Draft:
