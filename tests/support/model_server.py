@@ -30,7 +30,7 @@ SSE = {"Content-Type": "text/event-stream"}
 class Reply:
     """What the server does with one request: a status, pieces of a body, and how it ends."""
 
-    body: tuple[str, ...] | str = ()
+    body: tuple[str | bytes, ...] | str = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=lambda: dict(SSE))
     then: Literal["end", "cut", "hang"] = "end"
@@ -41,7 +41,7 @@ class Reply:
     """Seconds between the pieces of the body."""
 
     @property
-    def pieces(self) -> tuple[str, ...]:
+    def pieces(self) -> tuple[str | bytes, ...]:
         """The body, piece by piece."""
         return (self.body,) if isinstance(self.body, str) else self.body
 
@@ -163,7 +163,7 @@ class ModelServer:
         for place, piece in enumerate(reply.pieces if reply.head else ()):
             if place and reply.pause:
                 await asyncio.sleep(reply.pause)
-            data = piece.encode()
+            data = piece.encode() if isinstance(piece, str) else piece
             writer.write(b"%x\r\n%b\r\n" % (len(data), data))
             await writer.drain()
         if reply.then == "end" and reply.head:

@@ -112,14 +112,15 @@ class Assembly:
 
     def __init__(self, name: str, provider: str, request: ModelRequest) -> None:
         self._answer = Answer(name, provider, request)
+        self._ids: dict[object, str] = {}
         self._done: set[object] = set()
         self._spoken: set[object] = set()
         self._phases: dict[object, Phase] = {}
 
     def take(self, event: Event) -> Iterator[ModelDelta]:
         """Take one event; kinds that say nothing new are passed over."""
-        kind, place = word(event, "type"), event.get("output_index")
-        match kind:
+        place = _place(event)
+        match word(event, "type"):
             case "response.output_item.added":
                 self._answer.open.add(place)
                 yield from self._begin(event["item"], place)
@@ -148,6 +149,7 @@ class Assembly:
         if item.get("type") == "message":
             self._label(item, place)
         elif item.get("type") == "function_call":
+            self._ids[place] = word(item, "call_id")
             yield from self._call(place, item)
 
     def _label(self, item: dict[str, Any], place: object) -> None:
@@ -170,7 +172,7 @@ class Assembly:
     def _draft(self, place: object, piece: dict[str, Any]) -> CallDraft:
         return self._answer.calls.piece(
             index=place if isinstance(place, int) else None,
-            given_id=word(piece, "call_id"),
+            given_id=word(piece, "call_id") or self._ids.get(place, ""),
             name=word(piece, "name"),
             arguments=word(piece, "arguments"),
             position=len(self._answer.calls.drafts) - 1,
@@ -179,7 +181,7 @@ class Assembly:
     def _end(self, item: dict[str, Any], place: object) -> Iterator[ModelDelta]:
         """Take an item as the provider sums it up, adding what did not come in pieces."""
         self._answer.open.discard(place)
-        self._done.add(place)
+        self._done |= {place, word(item, "id") or place}
         match item.get("type"):
             case "message":
                 self._label(item, place)
@@ -209,13 +211,19 @@ class Assembly:
     def _finish(self, response: dict[str, Any]) -> Iterator[ModelDelta]:
         self._answer.finished = True
         for place, item in enumerate(response.get("output") or ()):
-            if place not in self._done:
+            if not self._done & {place, word(item, "id")}:
                 yield from self._end(item, place)
         reason = word(response.get("incomplete_details"), "reason")
         stops = {"max_output_tokens": "length", "content_filter": "refusal"}
         self._answer.stop = stops.get(reason)
         if response.get("usage"):
             yield from self._answer.counted(_usage(response["usage"]))
+
+
+def _place(event: Event) -> object:
+    """Which item an event is about: its index, else its id."""
+    index = event.get("output_index")
+    return index if index is not None else word(event.get("item"), "id") or event.get("item_id")
 
 
 def _usage(counts: dict[str, Any]) -> Usage:
