@@ -18,6 +18,7 @@ from changeover_shared._events import Event, Message
 from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
 from changeover_shared._results import TranscriptItem, TurnRecord
 from changeover_shared._settings import Settings
+from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Grant, NoTurn, Submit, Submitted
 from changeover_shared._words import Ending
@@ -27,6 +28,15 @@ from changeover_worker._session.runner import RunEnd, SessionRunner
 from tests.support.fleet import Stores, fake_executor, small_settings, stores_on
 
 ROUTE = route_of("bot")
+
+
+class AheadClock(ServerClock):
+    """A clock that a test sets ahead."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
 
 
 @dataclass
@@ -117,6 +127,22 @@ class Bench:
         await executor.command("HSET", at.session(self.session, "head"), "not_before", 1)
         await self.stores.worker.reap(self.partition, [self.session])
 
+    async def pass_time(self, ms: int) -> None:
+        """Let time pass for a parked session. Redis's clock cannot be set: the worker's idea of
+        the time moves on, and what it wrote by that idea comes nearer by as much."""
+        clock, command = self.stores.worker.clock, self.stores.executor.command
+        assert isinstance(clock, AheadClock)
+        clock.ahead_ms += ms
+        at = self.stores.worker.keys.of(self.session)
+        work = at.session(self.session, "work")
+        flat = await command("HGETALL", work)
+        for name, value in zip(flat[::2], flat[1::2], strict=True):
+            parts = value.decode().split("|")
+            if name.startswith(b"w:") and int(parts[1]):
+                parts[1] = str(int(parts[1]) - clock.ahead_ms)
+                await command("HSET", work, name, "|".join(parts))
+        await self.stores.worker.reap(self.partition, [self.session])
+
     async def events(self) -> tuple[Event, ...]:
         """The whole journal."""
         return await self.stores.producer.journal(self.session)
@@ -146,7 +172,9 @@ class Bench:
 async def bench(**settings: Any) -> AsyncIterator[Bench]:
     """A fresh store with one session's worth of helpers."""
     chosen = small_settings(**settings)
-    async with stores_on(fake_executor(fakeredis.FakeServer()), chosen) as stores:
+    executor = fake_executor(fakeredis.FakeServer())
+    executor.clock = AheadClock()
+    async with stores_on(executor, chosen) as stores:
         yield Bench(stores, chosen)
 
 
