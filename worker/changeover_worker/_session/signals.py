@@ -21,9 +21,10 @@ class Moment(StrEnum):
     ASSISTANT_COMMITTED = "assistant_committed"
     """The model's answer is durable, no tool has started."""
     TOOL_STARTED = "tool_started"
-    """The detail is the call id."""
+    """The detail is the call id, or the name of a handler's step."""
     TOOL_DONE = "tool_done"
-    """A tool has ended and its result is not durable yet; the detail is the call id."""
+    """A tool or a handler's step has ended and its result is not durable yet; the detail is the
+    same."""
     BEFORE_COMMIT = "before_commit"
     """The detail is the kind of commit."""
     AFTER_COMMIT = "after_commit"

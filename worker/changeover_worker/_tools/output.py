@@ -17,24 +17,24 @@ MAX_ERROR: Final = 16 * 1024
 """How many characters of an error's text the model is shown."""
 
 
-def as_json(value: Any) -> Json:
-    """Return what `value` is in JSON: whatever pydantic can turn into it.
+def as_json(value: Any, *, ran: str = "the tool") -> Json:
+    """Return what `value`, which `ran` returned, is in JSON: whatever pydantic can turn into it.
 
     NaN and infinities become strings, unpaired surrogates U+FFFD. Raises `ToolError` naming the
     type if JSON cannot hold it, or the size if it is too large.
     """
-    body = _serialise(value)
+    body = _serialise(value, ran)
     if len(body) > MAX_BYTES:
         raise ToolError(
-            f"the tool ran, its result is {len(body)} bytes of JSON, the limit is {MAX_BYTES}; "
+            f"{ran} ran, its result is {len(body)} bytes of JSON, the limit is {MAX_BYTES}; "
             "nothing of it was kept; ask for less"
         )
     try:
         result: Json = from_json(body)
     except ValueError as error:
-        raise _unfit(value, str(error)) from error
+        raise _unfit(value, ran, str(error)) from error
     if too_deep(result):
-        raise _unfit(value, f"it nests deeper than {MAX_DEPTH} levels")
+        raise _unfit(value, ran, f"it nests deeper than {MAX_DEPTH} levels")
     return result
 
 
@@ -44,7 +44,7 @@ def readable(text: str) -> str:
     return whole if len(whole) <= MAX_ERROR else whole[: MAX_ERROR - 1] + "…"
 
 
-def _serialise(value: Any) -> bytes:
+def _serialise(value: Any, ran: str) -> bytes:
     try:
         try:
             return to_json(value, inf_nan_mode="strings")
@@ -53,10 +53,11 @@ def _serialise(value: Any) -> bytes:
                 raise
             return to_json(readable_value(value), inf_nan_mode="strings")
     except PydanticSerializationError as error:
-        raise _unfit(value, str(error).removeprefix("Error serializing to JSON: ")) from error
+        reason = str(error).removeprefix("Error serializing to JSON: ")
+        raise _unfit(value, ran, reason) from error
 
 
-def _unfit(value: Any, reason: str) -> ToolError:
+def _unfit(value: Any, ran: str, reason: str) -> ToolError:
     return ToolError(
-        f"the tool ran and returned a {type(value).__name__} that JSON cannot hold: {reason}"
+        f"{ran} ran and returned a {type(value).__name__} that JSON cannot hold: {reason}"
     )

@@ -78,7 +78,7 @@ async def run_tool(
     if isinstance(error, ToolStopped) and stopped.reason is not None:
         raise error
     log.warning("tool_failed", exc_info=error)
-    return _failure(call, _told(error))
+    return _failure(call, told(error))
 
 
 async def _inline(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended | None:
@@ -190,15 +190,15 @@ def _stop(error: StopTurn) -> TurnStop:
     return TurnStop(kind=readable(str(error.kind)), message=readable(str(error.message)))
 
 
-def _told(error: BaseException) -> str:
-    """What the model reads of an exception: never a traceback."""
+def told(error: BaseException, what: str = "the tool") -> str:
+    """What is said of an exception that `what` raised: never a traceback."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     kind = type(error).__name__
     if isinstance(error, SystemExit | KeyboardInterrupt | ToolExit):
-        return f"{kind}: the tool tried to end the worker, which goes on"
+        return f"{kind}: {what} tried to end the worker, which goes on"
     if isinstance(error, asyncio.CancelledError):
-        return f"{kind}: the tool was cancelled from within"
+        return f"{kind}: {what} was cancelled from within"
     try:
         message = str(error)
     except Exception:

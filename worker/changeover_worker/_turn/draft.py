@@ -53,6 +53,8 @@ class Setup:
     """The agent's own model: used when the session has chosen none that is still registered."""
     models: Container[str]
     """The names that a session may choose."""
+    asks: bool = True
+    """Whether a message begins with a model step; a handler asks when it likes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,9 @@ def settle_model(
         return checkpoint, ()
     settled = checkpoint.model_copy(update={"model": setup.model})
     if saved is None:
-        said: Event = SessionConfigured(agent=setup.agent, queue=setup.queue, model=setup.model)
+        said: Event = SessionConfigured(
+            agent=setup.agent, queue=setup.queue, model=setup.model or None
+        )
     else:
         said = ModelChanged(
             model=setup.model, previous=saved, reason="unregistered", turn_id=turn_id
@@ -135,7 +137,7 @@ def _start_message(
         events.insert(0, changed)
         checkpoint = checkpoint.model_copy(update={"model": op.model})
     said = heard(op, taken.submission_id)
-    if known:
+    if known and setup.asks:
         execution, began = open_step(
             execution, step_id=step_id, model=str(checkpoint.model), now_ms=now_ms
         )

@@ -112,7 +112,7 @@ def advance(
     if ended is not None:
         return ended
     if execution.next_step >= onward.max_steps:
-        return fail(changed, _step_limit(onward.max_steps), now_ms=now_ms, events=events)
+        return fail(changed, step_limit(onward.max_steps), now_ms=now_ms, events=events)
     execution, items = close_group(execution)
     execution = execution.model_copy(update={"phase": "model"})
     if onward.step_id is not None:
@@ -187,7 +187,8 @@ def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:
     return message.model_copy(update={"tool_calls": renamed})
 
 
-def _step_limit(max_steps: int) -> Failure:
+def step_limit(max_steps: int) -> Failure:
+    """Why a turn that asks its model too often ends."""
     return Failure(
         kind="step_limit",
         message=f"turn reached the configured limit of {max_steps} model steps",
