@@ -8,15 +8,18 @@ from typing import Any
 import fakeredis
 import pytest
 
-from changeover_shared._items import Json
+from changeover_shared._checkpoint import Checkpoint, Stats
+from changeover_shared._items import MAX_COUNT, Json, Usage
 from changeover_shared._ops import MessageOp
-from changeover_shared._words import Ending, GiveUp
+from changeover_shared._words import CommitKind, Ending, GiveUp, Next, Status
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._session import signals
 from changeover_worker._session.held import Drain
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.signals import Moment
+from changeover_worker._turn.draft import Draft
+from changeover_worker._turn.ending import CounterOverflow
 from changeover_worker.testing import ScriptedModel, say
 from tests.support.fleet import fake_executor, small_settings, stores_on
 from tests.support.holding import Bench, bench, until
@@ -159,3 +162,32 @@ async def test_a_metadata_that_a_dead_worker_took_is_there_for_its_successor() -
         await die_at(on, metadata_app(seen), Moment.STEP_STARTED)
         await on.run(metadata_app(seen), SECOND)
         assert seen == [chat]
+
+
+# Counts
+
+
+async def test_a_turn_whose_end_cannot_be_counted_is_left_open_and_the_session_to_others() -> None:
+    """Case 001-23: at run time the session is given up as unable, with the reason in the log; its
+    worker lives, and no attempt counts towards a quarantine."""
+    async with bench() as on:
+        spent = Usage(input_tokens=MAX_COUNT - 5)
+        await on.submit("hello")
+        grant = await on.claim()
+        full = Checkpoint(session_id=on.session, model="main", stats=Stats(usage=spent))
+        draft = Draft(CommitKind.RECOVER, "", full)
+        commit = draft.to_commit(rev=0, max_step_ms=60_000, next=Next.HOLD, quantum_left=True)
+        await on.stores.worker.commit(grant.lease, commit)
+        await on.stores.worker.give_up(grant.lease, GiveUp.HAND_OFF)
+        end = await on.run(app_of(ScriptedModel.always(say("x", usage=Usage(input_tokens=6)))))
+        assert (end.how, end.turns, type(end.error)) == ("unable", 0, CounterOverflow)
+        assert any("input_tokens would pass" in str(entry) for entry in on.log.calls)
+        after = await checkpoint_of(on)
+        assert after.execution is not None and after.stats == full.stats
+        assert await on.ending() is None
+        head = await on.stores.worker.read_head(on.session)
+        assert head is not None and (head.attempts, head.status) == (0, Status.PARKED)
+        await on.make_ready()
+        fits = say("y", usage=Usage(input_tokens=5))
+        assert (await on.run(app_of(ScriptedModel(fits)), SECOND)).how == "released"
+        assert (await checkpoint_of(on)).stats.usage.input_tokens == MAX_COUNT
