@@ -1,6 +1,6 @@
 """What agent authors import."""
 
-from changeover_shared._errors import StopTurn, ToolError
+from changeover_shared._errors import OutcomeUnknown, StepFailed, StopTurn, ToolError
 from changeover_shared._items import (
     AssistantMessage,
     Attachment,
@@ -14,6 +14,7 @@ from changeover_worker import _installed  # noqa: F401  before what needs the ex
 from changeover_worker._agent import Agent, TurnContext
 from changeover_worker._app import App
 from changeover_worker._compaction import Compaction
+from changeover_worker._handler import StepMismatch, Turn, TurnStopped
 from changeover_worker._models import AnthropicModel, OpenAIModel
 from changeover_worker._models.fallback import Fallback
 from changeover_worker._models.model import (
@@ -51,7 +52,10 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "OpenAIModel",
+    "OutcomeUnknown",
     "ReasoningDelta",
+    "StepFailed",
+    "StepMismatch",
     "StopTurn",
     "TextDelta",
     "TextPart",
@@ -63,7 +67,9 @@ __all__ = [
     "ToolResult",
     "ToolSpec",
     "ToolStopped",
+    "Turn",
     "TurnContext",
+    "TurnStopped",
     "Usage",
     "UsageDelta",
     "UserMessage",

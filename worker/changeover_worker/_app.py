@@ -6,19 +6,21 @@ import importlib
 import inspect
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 import changeover_shared
 from changeover_shared._errors import AppNotFound, Invalid
+from changeover_shared._events import Event
 from changeover_worker._agent import Agent
+from changeover_worker._handler import Handler
 from changeover_worker._models.fallback import Fallback
 from changeover_worker._models.model import Model, ProviderModel
 from changeover_worker._models.names import resolve_model
@@ -30,11 +32,15 @@ _FOREIGN: Final = (
 )
 """Where files lie that are not the application's own."""
 
+F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+OnEvent = Callable[[str, Event], Awaitable[None]]
+"""Takes the session id and an event that is durable."""
 
 
 class App:
-    """The agents that a worker runs, the models that they may ask, and what their tools share."""
+    """The agents and handlers that a worker runs, the models that they ask, and what they share."""
 
     def __init__(
         self,
@@ -42,21 +48,56 @@ class App:
         agents: Sequence[Agent] = (),
         models: Mapping[str, Model | str] | None = None,
         lifespan: Lifespan | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         """Check that everything an agent names is there; raises `Invalid`.
 
         `models` maps names to models or to strings such as `openai:gpt-5-mini`, which are
         resolved at first use. `lifespan` is entered once per worker process; what it yields is
         `ctx.resources`.
+
+        `on_event(session_id, event)` is awaited for every event that this process writes, once it
+        is durable: for mirrors and metrics. A session's events come one at a time and in the order
+        of `seq`; `at_ms` is this process's estimate. What producers send is not among them, and
+        the last ones before a crash may be missing: the journal has them all. Up to 256 events of
+        a session wait for it; then the session waits too, so it must not wait for that session. A
+        session that has to go at once leaves it two seconds, then it is cancelled. What it raises
+        is logged once, and it is told nothing more of that session until that is claimed again.
         """
         self._models = _checked_models(models or {})
         self._agents = _checked_agents(agents, self._models)
         self._lifespan = _checked_lifespan(lifespan)
+        self._on_event = _checked_on_event(on_event)
+
+    def handler(self, name: str, *, model: str | None = None) -> Callable[[F], F]:
+        """Register an `async def` function of one `Turn` as what answers under `name`.
+
+        `model` is what its sessions ask unless they have chosen another one; the app's first if
+        None. The function is left as it is. Raises `Invalid` for one that does not fit, and for a
+        name that an agent or another handler has.
+        """
+        if model is not None and model not in self._models:
+            raise _unknown("model", model, self._models, of=f"handler {name!r:.80}: ")
+        chosen = next(iter(self._models), "") if model is None else model
+
+        def register(function: F) -> F:
+            handler = Handler(name, model=chosen, function=function)
+            if name in self._agents:
+                raise _invalid("handler", f"the app has an agent or handler {name!r} already")
+            self._agents[name] = handler
+            return function
+
+        return register
 
     @property
     def agents(self) -> Mapping[str, Agent]:
-        """The agents by name."""
+        """The agents and handlers by name."""
         return self._agents
+
+    @property
+    def on_event(self) -> OnEvent | None:
+        """Who is told what becomes durable."""
+        return self._on_event
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -88,7 +129,7 @@ class App:
         """Raise a `SetupError` or `Invalid` if an agent's model could never answer, for example
         without an API key."""
         for agent in self._agents.values():
-            model = self.model(agent.model)
+            model = self.model(agent.model) if agent.model else None
             if isinstance(model, ProviderModel):
                 model.check()
 
@@ -214,6 +255,15 @@ def _checked_lifespan(lifespan: Lifespan | None) -> Lifespan | None:
     if inspect.isasyncgenfunction(lifespan):
         raise _invalid("lifespan", "yields but is no context manager; add @asynccontextmanager")
     return lifespan
+
+
+def _checked_on_event(on_event: Any) -> OnEvent | None:
+    call = getattr(on_event, "__call__", None)  # noqa: B004
+    asks = inspect.iscoroutinefunction
+    if on_event is None or asks(on_event) or asks(call):
+        checked: OnEvent | None = on_event
+        return checked
+    raise _invalid("on_event", f"{on_event!r:.80} is no async function")
 
 
 def _unknown(kind: str, name: str, known: Mapping[str, Any], *, of: str = "") -> Invalid:

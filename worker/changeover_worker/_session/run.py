@@ -14,8 +14,10 @@ from changeover_shared._ops import InterruptOp, ResumeSessionOp, RollbackOp, Tur
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import InboxEntry
 from changeover_shared._words import GiveUp, Status
+from changeover_worker._handler import Handler
 from changeover_worker._session.agent_turn import AgentTurn
 from changeover_worker._session.commits import Stale
+from changeover_worker._session.handler_turn import HandlerTurn
 from changeover_worker._session.held import Drain
 from changeover_worker._session.loaded import read_context
 from changeover_worker._session.running import How, Running
@@ -33,13 +35,18 @@ class SessionRun:
 
     def __init__(self, running: Running) -> None:
         self._running = running
+        agent = running.agent
         self._setup = Setup(
-            agent=running.agent.name,
+            agent=agent.name,
             queue=queue_of(running.loaded.route),
-            model=running.agent.model,
-            models=frozenset(running.app.model_names),
+            model=agent.model,
+            models={agent.model, *running.app.model_names},
+            asks=not isinstance(agent, Handler),
         )
-        self._turn = AgentTurn(running, self._setup)
+        self._of_agent = AgentTurn(running, self._setup)
+        self._of_handler = (
+            HandlerTurn(running, self._setup, agent) if isinstance(agent, Handler) else None
+        )
 
     @property
     def turns(self) -> int:
@@ -93,7 +100,7 @@ class SessionRun:
         elif execution is None:
             await self._begin()
         else:
-            await self._turn.go_on(execution)
+            await self._turn(execution).go_on(execution)
 
     def _may_hand_off(self, execution: Execution | None) -> bool:
         level = self._running.held.drain_level
@@ -105,7 +112,13 @@ class SessionRun:
         """Take an open turn over, unless an interrupt waits for it."""
         execution = self._running.loaded.checkpoint.execution
         if execution is not None and not self._running.held.interrupted:
-            await self._turn.recover(execution)
+            await self._turn(execution).recover(execution)
+
+    def _turn(self, execution: Execution) -> AgentTurn | HandlerTurn:
+        """What drives an open turn: a handler answers messages only."""
+        if self._of_handler is not None and execution.op == "message":
+            return self._of_handler
+        return self._of_agent
 
     async def _begin(self) -> None:
         """Take the oldest input that is due, or let the session go."""

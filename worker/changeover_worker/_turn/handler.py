@@ -1,7 +1,7 @@
 """A handler's turn, as pure functions: each is the draft of the commit that records one move.
 
     begun                      a step is about to run: from here on it may have run
-    asked, heard, refused      the model is asked; it answered; it failed for good
+    opened, heard, refused     the model is asked; it answered; it failed for good
     said, slept, recorded      a call has ended, its record is in the transcript
     parked                     a sleep that needs no worker
     finished                   the handler returned
@@ -63,7 +63,7 @@ def begun(checkpoint: Checkpoint, call: StepCall) -> Draft:
     return replace(draft, span_ms=span_ms * (1 + call.retries))
 
 
-def asked(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
+def opened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
     """The model is about to be asked, under the step id of `onward`."""
     execution = open_execution(checkpoint)
     marker = HandlerStep(name=ModelCall.name, kind=ModelCall.kind)

@@ -1,0 +1,142 @@
+"""A turn of a handler: run from the top, its finished calls answered from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+from changeover_shared._checkpoint import Execution
+from changeover_shared._errors import ToolError
+from changeover_shared._events import Failure
+from changeover_shared._items import AnyItem, StepRecord, UserMessage
+from changeover_worker._handler import Handler, Turn
+from changeover_worker._session.handler_calls import HandlerCalls
+from changeover_worker._session.handler_run import Calls, HandlerRun, Returned
+from changeover_worker._session.model_step import failure_of
+from changeover_worker._session.running import Running
+from changeover_worker._tools.output import as_json
+from changeover_worker._turn.draft import Draft, Setup
+from changeover_worker._turn.ending import fail
+from changeover_worker._turn.handler import finished, recovered, stopped
+from changeover_worker._turn.replay import Mismatch, Replay
+from changeover_worker._turn.start import settle_model
+
+
+class HandlerTurn:
+    """Drives the open turn of a session that has a `Handler`."""
+
+    def __init__(self, running: Running, setup: Setup, handler: Handler) -> None:
+        self._running = running
+        self._setup = setup
+        self._handler = handler
+
+    async def recover(self, execution: Execution) -> None:
+        """Record what a new holder finds; the handler is run by `go_on`."""
+        run, loaded = self._running, self._running.loaded
+        checkpoint, changed = settle_model(loaded.checkpoint, self._setup, execution.turn_id)
+        draft = recovered(checkpoint, takeover=loaded.taken_over)
+        if draft is not None:
+            await run.write(draft.after(changed))
+            for lost in draft.items:
+                if isinstance(lost, StepRecord):
+                    self._log("step_unknown", execution, step=lost.name)
+
+    async def go_on(self, execution: Execution) -> None:
+        """Run the handler until it has ended, or as far as this worker goes with it."""
+        run = self._running
+        replay = Replay(
+            (item for item in self._written(execution) if isinstance(item, StepRecord)),
+            execution.handler_step,
+        )
+        calls = Calls(replay)
+        turn = self._turn(execution, calls)
+        async with HandlerRun(self._handler.function, turn, calls, run.held) as handler:
+            carried = HandlerCalls(run, calls, handler)
+            timeout_s = run.settings.step_timeout.total_seconds()
+            while (asked := await handler.next_call(timeout_s)) is not None:
+                await carried.carry_out(asked)
+                if not carried.may_go_on:
+                    return
+        run.stop_if_lost()
+        if not run.held.interrupted:
+            await self._settle(execution, calls, handler.returned)
+
+    async def _settle(self, execution: Execution, calls: Calls, returned: Returned | None) -> None:
+        """Commit what the run came to; nothing if it was only unwound."""
+        run, checkpoint, now_ms = (
+            self._running,
+            self._running.loaded.checkpoint,
+            self._running.now_ms,
+        )
+        if calls.failure is not None:
+            await run.write(fail(checkpoint, calls.failure, now_ms=now_ms))
+        elif calls.mismatch:
+            await self._quarantine(execution, calls.mismatch)
+        elif returned is not None and returned.error is not None:
+            failure = failure_of(returned.error, "handler")
+            await run.write(fail(checkpoint, failure, now_ms=now_ms))
+        elif returned is not None:
+            try:
+                calls.replay.end()
+            except Mismatch as way:
+                await self._quarantine(execution, str(way))
+            else:
+                await run.write(self._finish(execution, returned.value))
+
+    def _finish(self, execution: Execution, value: Any) -> Draft:
+        checkpoint, now_ms = self._running.loaded.checkpoint, self._running.now_ms
+        try:
+            result = as_json(value, ran="the handler")
+        except ToolError as error:
+            return fail(checkpoint, Failure(kind="handler", message=str(error)), now_ms=now_ms)
+        return finished(checkpoint, result, self._written(execution), now_ms=now_ms)
+
+    async def _quarantine(self, execution: Execution, way: str) -> None:
+        """Stop the session: the code of its handler does not fit what the turn has recorded."""
+        run = self._running
+        error = (
+            f"handler {self._handler.name!r} went another way than before: {way}; nothing was run; "
+            "deploy code that makes the turn's calls in the recorded order, then redrive"
+        )
+        head = await run.store.read_head(run.loaded.session_id)
+        attempts = head.attempts if head is not None else 0
+        await run.write(stopped(run.loaded.checkpoint, error, attempts))
+        run.log.error(
+            "session_quarantined",
+            session=run.loaded.session_id,
+            attempts=attempts,
+            turn=execution.turn_id,
+            error=error,
+        )
+
+    def _turn(self, execution: Execution, calls: Calls) -> Turn[Any]:
+        run, loaded = self._running, self._running.loaded
+        said = tuple(
+            takewhile(lambda item: isinstance(item, UserMessage), self._written(execution))
+        )
+        last = execution.first_item + len(said) - 1
+        shown = loaded.shown()
+        before = replace(shown, entries=tuple(e for e in shown.entries if e.n <= last), large={})
+        message = said[0] if said else None
+        return Turn(
+            session_id=loaded.session_id,
+            tenant=loaded.tenant,
+            turn_id=execution.turn_id,
+            message=message if isinstance(message, UserMessage) else UserMessage(text=""),
+            messages=before.items,
+            context=loaded.context,
+            metadata=loaded.checkpoint.metadata,
+            resources=run.resources,
+            calls=calls,
+        )
+
+    def _written(self, execution: Execution) -> Sequence[AnyItem]:
+        """What the turn has written into the transcript."""
+        loaded = self._running.loaded
+        return loaded.items[execution.first_item - loaded.checkpoint.context_from :]
+
+    def _log(self, event: str, execution: Execution, **values: str) -> None:
+        run = self._running
+        run.log.warning(event, session=run.loaded.session_id, turn=execution.turn_id, **values)
