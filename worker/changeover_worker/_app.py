@@ -258,9 +258,8 @@ def _checked_lifespan(lifespan: Lifespan | None) -> Lifespan | None:
 
 
 def _checked_on_event(on_event: Any) -> OnEvent | None:
-    call = getattr(on_event, "__call__", None)  # noqa: B004
     asks = inspect.iscoroutinefunction
-    if on_event is None or asks(on_event) or asks(call):
+    if on_event is None or asks(on_event) or asks(type(on_event).__call__):
         checked: OnEvent | None = on_event
         return checked
     raise _invalid("on_event", f"{on_event!r:.80} is no async function")

@@ -80,20 +80,20 @@ class Backlog:
         self.count += 1
         self.size += cost
         raw = len(text) if text.isascii() else len(text.encode())
-        if stream is not self._stream or phase != self._phase or raw > MERGE_BYTES:
-            self.seal()
-            self._stream, self._phase = stream, phase
-            self._queue.append(Text(stream, phase, [text], raw, cost, done))
-            return Put.QUEUED
+        same = stream is self._stream and phase == self._phase
         merging = self._merging
-        if merging is not None and merging.raw + raw <= MERGE_BYTES:
+        if same and merging is not None and merging.raw + raw <= MERGE_BYTES:
             merging.texts.append(text)
             merging.raw += raw
             merging.cost += cost
             return Put.MERGED
         self.seal()
-        self._merging = Text(stream, phase, [text], raw, cost)
-        return Put.BEGUN
+        if same and raw <= MERGE_BYTES:
+            self._merging = Text(stream, phase, [text], raw, cost)
+            return Put.BEGUN
+        self._stream, self._phase = stream, phase
+        self._queue.append(Text(stream, phase, [text], raw, cost, done))
+        return Put.QUEUED
 
     def seal(self) -> None:
         """Merge no more into what is being merged."""

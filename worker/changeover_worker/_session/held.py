@@ -34,6 +34,7 @@ class Held:
     __slots__ = (
         "_loop",
         "_running",
+        "_urgent",
         "_waiter",
         "ctl_epoch",
         "drain_level",
@@ -61,6 +62,7 @@ class Held:
         self._loop = asyncio.get_running_loop()
         self._running: tuple[asyncio.Task[object], ...] = ()
         self._waiter: asyncio.Future[None] | None = None
+        self._urgent: Callable[[], None] | None = None
 
     def alert(self, ctl_epoch: int) -> None:
         """Say that a control waits: what runs is stopped. From any thread."""
@@ -121,6 +123,12 @@ class Held:
         if self.stopped:
             self._stop()
 
+    def when_urgent(self, call: Callable[[], None]) -> None:
+        """Have `call` called whenever the session must go at once: it is lost, or wanted elsewhere
+        now. The newest call counts; it comes at once if that is so already."""
+        self._urgent = call
+        self._say_if_urgent()
+
     def _tell(self, change: Callable[[], None]) -> None:
         if not self._loop.is_closed():
             try:
@@ -136,8 +144,14 @@ class Held:
 
     def _stop(self) -> None:
         self._wake()
+        self._say_if_urgent()
         for task in self._running:
             task.cancel()
+
+    def _say_if_urgent(self) -> None:
+        urgent = self.lost is not None or self.drain_level is Drain.NOW
+        if urgent and self._urgent is not None:
+            self._urgent()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -143,10 +143,14 @@ class Recorder:
 
         Raises what `try_record` raises, except `RecorderFull`.
         """
-        cost = self._checked(cost_of_text(text, phase))
-        if self._waiting or not self._backlog.fits(cost):
+        cost, backlog = cost_of_text(text, phase), self._backlog
+        if cost > CAPACITY_BYTES or self._failure is not None:
+            self._checked(cost)
+        if self._waiting or not backlog.fits(cost):
             return cost
-        self._follow(self._backlog.put_text(stream, text, phase, cost))
+        put = backlog.put_text(stream, text, phase, cost)
+        if put is not Put.MERGED:
+            self._follow(put)
         return 0
 
     async def take_text_later(

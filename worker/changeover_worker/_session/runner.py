@@ -28,6 +28,7 @@ from changeover_worker._app import App
 from changeover_worker._session.commits import Commits
 from changeover_worker._session.held import Held
 from changeover_worker._session.loaded import Loaded, Unreadable
+from changeover_worker._session.reader import Reader, Telling
 from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.run import SessionRun
 from changeover_worker._session.running import Running
@@ -81,8 +82,21 @@ class SessionRunner:
 
         A write that is in flight when it is cancelled goes on to its answer by itself.
         """
+        if self._app.on_event is None:
+            return await self._run(grant, held, None)
+        reader = Reader(self._store.clock.now_ms, fence=grant.lease.fence, epoch=grant.head.epoch)
+        telling = Telling(self._app.on_event, reader, held, self._log)
+        urgent = True
+        try:
+            end = await self._run(grant, held, reader)
+            urgent = end.how in ("lost", "crashed")
+            return end
+        finally:
+            await telling.end(urgent=urgent)
+
+    async def _run(self, grant: Grant, held: Held, reader: Reader | None) -> RunEnd:
         loaded = Loaded(self._store, grant.lease.session_id)
-        recorder = Recorder(Writer(self._store, held))
+        recorder = Recorder(Writer(self._store, held, reader))
         run: SessionRun | None = None
         try:
             agent = self._app.agents.get(grant.head.agent)

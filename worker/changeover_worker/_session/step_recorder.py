@@ -37,16 +37,16 @@ class StepRecorder:
         has ended, `RecorderStopped` after a write that failed, and `TooLarge` or `Invalid` for a
         delta that could never be written.
         """
-        self._refuse_if_closed()
+        stream, recorder = self._stream, self._recorder()
+        if stream.closed or recorder is None:
+            raise _refused()
         match delta:
+            case TextDelta(text=text, phase=phase):
+                if text and (cost := recorder.take_text(stream, text, phase)):
+                    refuse = self._refuse_if_closed
+                    await recorder.take_text_later(stream, text, phase, cost, refuse)
             case UsageDelta(usage=usage):
                 self._usage = usage
-            case TextDelta(text=text, phase=phase) if text:
-                recorder = self._its_recorder()
-                if cost := recorder.take_text(self._stream, text, phase):
-                    await recorder.take_text_later(
-                        self._stream, text, phase, cost, self._refuse_if_closed
-                    )
 
     def stop(self) -> None:
         """Take nothing more from here on, and begin no further write."""
@@ -62,14 +62,9 @@ class StepRecorder:
         failure of a write, a `LeaseError` as a rule.
         """
         self.stop()
-        events = await self._its_recorder().take_back(self._stream)
-        return Tail(events=tuple(events), seqs=tuple(self._stream.seqs), usage=self._usage)
-
-    def _its_recorder(self) -> Recorder:
         recorder = self._recorder()
-        if recorder is None:
-            raise _refused()
-        return recorder
+        events = [] if recorder is None else await recorder.take_back(self._stream)
+        return Tail(events=tuple(events), seqs=tuple(self._stream.seqs), usage=self._usage)
 
     def _refuse_if_closed(self) -> None:
         if self._stream.closed:

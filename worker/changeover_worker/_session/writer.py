@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from changeover_shared._errors import LeaseError
-from changeover_shared._events import Event
+from changeover_shared._events import Delta, Event
 from changeover_shared._store.records import (
     Appended,
     BatchGap,
@@ -23,6 +23,7 @@ from changeover_shared._store.records import (
 )
 from changeover_shared._words import GiveUp
 from changeover_worker._session.held import Held
+from changeover_worker._session.reader import Reader
 
 T = TypeVar("T")
 
@@ -41,14 +42,15 @@ class Writer:
     """Writes one session under one grant, one call at a time.
 
     The first refused lease is the last call that leaves the process: from then on every write
-    raises that `LeaseError`.
+    raises that `LeaseError`. With a reader a write is over when that has its events.
     """
 
-    __slots__ = ("_batch_no", "_held", "_lock", "_store")
+    __slots__ = ("_batch_no", "_held", "_lock", "_reader", "_store")
 
-    def __init__(self, store: LeasedWrites, held: Held) -> None:
+    def __init__(self, store: LeasedWrites, held: Held, reader: Reader | None = None) -> None:
         self._store = store
         self._held = held
+        self._reader = reader
         self._lock = asyncio.Lock()
         self._batch_no = 0
 
@@ -78,10 +80,16 @@ class Writer:
             answer = await self._store.append(self._held.lease, self._batch_no + 1, events)
         self._batch_no += 1
         self._held.note_control(answer.ctl_epoch)
+        if self._reader is not None:
+            written = [e for e in events if not (answer.dropped and isinstance(e, Delta))]
+            await self._reader.take(written, answer.first_seq)
         return answer
 
     async def _commit(self, commit: Commit) -> Committed | CommitRefused:
-        return await self._store.commit(self._held.lease, commit)
+        answer = await self._store.commit(self._held.lease, commit)
+        if self._reader is not None and isinstance(answer, Committed):
+            await self._reader.take(commit.events, answer.first_seq)
+        return answer
 
     async def _give_up(self, reason: GiveUp) -> bool:
         return await self._store.give_up(self._held.lease, reason)
@@ -102,4 +110,6 @@ class Writer:
             except LeaseError as why:
                 self._held.refused = script
                 self._held.note_lost(why)
+                if self._reader is not None:
+                    self._reader.end()
                 return why
