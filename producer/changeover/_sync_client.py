@@ -46,7 +46,14 @@ from changeover_shared._errors import (
 )
 from changeover_shared._events import Event
 from changeover_shared._identifiers import identifier, name
-from changeover_shared._ops import CloseOp, InterruptOp, ResumeSessionOp, SetModelOp
+from changeover_shared._ops import (
+    CloseOp,
+    CompactOp,
+    InterruptOp,
+    ResumeSessionOp,
+    RollbackOp,
+    SetModelOp,
+)
 from changeover_shared._results import (
     Cancelled,
     Interrupted,
@@ -315,6 +322,21 @@ class SyncClient:
         ends as failed, kind `unknown_session`.
         """
         op = ResumeSessionOp(target=identifier(target, field="target"))
+        return self._send(op_submit(session, op, submission_id=id))
+
+    def compact(self, session: str, *, id: str | None = None) -> Receipt:
+        """Replace the older part of what the model is shown by a summary, once what waits before
+        is done. The transcript stays. Raises `UnknownSession`."""
+        return self._send(op_submit(session, CompactOp(), submission_id=id))
+
+    def rollback(self, session: str, *, to: str, id: str | None = None) -> Receipt:
+        """Take a finished turn and all later ones out of what the model is shown, once what waits
+        before is done. The transcript stays, and so does what tools have done.
+
+        The submission fails, and changes nothing, for a turn that is not finished, that was
+        rolled back before, or that a summary has replaced. Raises `UnknownSession`.
+        """
+        op = RollbackOp(to=identifier(to, field="to"))
         return self._send(op_submit(session, op, submission_id=id))
 
     def close_session(self, session: str, *, reason: str = "", id: str | None = None) -> Receipt:

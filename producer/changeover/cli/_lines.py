@@ -10,6 +10,8 @@ from typing import Final
 from changeover.cli._output import clock, one_line, shown
 from changeover_shared._events import (
     AssistantSaid,
+    ContextCompacted,
+    ContextRolledBack,
     Event,
     Gap,
     Message,
@@ -49,6 +51,9 @@ _WARNINGS: Final = {
     "blank_answer": "the model answered without any text",
     "unknown_model": "the app does not have the model; the session keeps the one that it has",
     "unknown_op": "the worker's release does not know the operation; it was not carried out",
+    "compaction_failed": "the context could not be made smaller; all of it is kept",
+    "nothing_to_compact": "the context is small enough; all of it is kept",
+    "context_damaged": "what is stored of the context is damaged; the model is shown the rest",
     "no_agent": "the worker's app does not have the session's agent; it waits for one that has",
 }
 """What a warning without a text of its own means."""
@@ -106,6 +111,14 @@ class Lines:
                 return f"interrupted{why}"
             case TurnFailed():
                 return f"failed: {event.error.kind}: {event.error.message}"
+            case ContextCompacted():
+                return (
+                    f"the older part is a summary from here on: about {event.before_tokens} "
+                    f"tokens became {event.after_tokens}"
+                )
+            case ContextRolledBack():
+                ran = f"; not undone: {one_line(', '.join(event.tools))}" if event.tools else ""
+                return f"the model is not shown {event.to} and what came after it any more{ran}"
             case SubmissionCancelled() | SubmissionSuperseded() | SubmissionDeadLettered():
                 word = event.type.removeprefix("submission_").replace("_", " ")
                 return f"{event.submission_id} {word}"
@@ -113,6 +126,8 @@ class Lines:
                 return f"step {event.index} failed: it is asked again, what it said does not count"
             case TurnParked():
                 return parked(event.reason, event.until_ms)
+            case SessionQuarantined() if event.error:
+                return f"quarantined: {event.error}"
             case SessionQuarantined():
                 return f"quarantined after {event.attempts} attempts"
             case SessionClosed():

@@ -7,10 +7,21 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from changeover.cli import _chat, _demo, _dev, _follow, _look, _show, _submit, _talk, _version
+from changeover.cli import (
+    _chat,
+    _context,
+    _demo,
+    _dev,
+    _follow,
+    _look,
+    _show,
+    _submit,
+    _talk,
+    _version,
+)
 from changeover.cli._entry_points import about, add_entry_points
 from changeover.cli._exits import end_with
-from changeover.cli._options import LOOK, START, TALK
+from changeover.cli._options import LOOK, OPERATE, START, TALK
 from changeover_shared._exit_codes import INTERRUPTED
 
 _HELP = "Agent sessions that outlive their workers."
@@ -58,6 +69,8 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, LOOK, _look.explain)
     _add(app, LOOK, _look.workers)
     _add(app, LOOK, _version.version)
+    _add(app, OPERATE, _context.compact)
+    _add(app, OPERATE, _context.rollback)
     return app
 
 

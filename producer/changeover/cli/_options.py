@@ -10,6 +10,7 @@ import typer
 START: Final = "START"
 TALK: Final = "TALK"
 LOOK: Final = "LOOK"
+OPERATE: Final = "OPERATE"
 
 Redis = Annotated[
     str | None,
