@@ -361,8 +361,10 @@ class TestPauseInTheSlot:
     ) -> None:
         model = ScriptedModel(wanting("1h"), say("done"))
         async with in_backoff(model) as (on, run, held):
+            before = await on.stores.worker.read_checkpoint(on.session)
             drain(held)
             assert (await run).how == "handed_off"
+            assert await on.stores.worker.read_checkpoint(on.session) == before
             next_run, next_held = await on.begin(app_of(model), OTHER)
             await until(lambda: next_held._waiter is not None, "the next worker waits as well")
             assert len(model.requests) == 1
@@ -385,6 +387,17 @@ class TestPauseInTheSlot:
             assert record.takeovers == 1
             started = [event for event in await on.events() if isinstance(event, StepStarted)]
             assert [event.index for event in started] == [0, 0]
+
+
+async def test_a_park_gives_a_step_no_attempts_back() -> None:
+    async with bench(model_retries=2) as on:
+        await on.submit("go")
+        model = ScriptedModel.always(wanting("30s"))
+        for _ in range(2):
+            await on.run(app_of(model))
+            await on.pass_time(30_001)
+        await on.run(app_of(model))
+        assert (len(model.requests), await on.ending()) == (3, Ending.FAILED)
 
 
 async def test_a_takeover_gives_a_step_no_attempts_back() -> None:

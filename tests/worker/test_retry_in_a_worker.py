@@ -1,0 +1,89 @@
+"""A whole worker against a provider over HTTP that answers 429 for a while."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from changeover import Client, Outcome
+from changeover._operator import Operator
+from changeover_shared._words import Ending
+from changeover_worker._agent import Agent
+from changeover_worker._app import App
+from changeover_worker._models.openai import OpenAIModel
+from changeover_worker.testing import ScriptedModel, say
+from tests.support.model_server import ModelServer, Reply, chunk, error, sse
+from tests.support.servers import running_server
+from tests.support.working import Working, own_fleet, working
+
+HELLO = Reply(sse(chunk("Hello."), chunk(finish="stop"), "[DONE]"))
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running_server() as url:
+        yield url
+
+
+@asynccontextmanager
+async def served(
+    url: str, *replies: Reply, **given: object
+) -> AsyncIterator[tuple[Operator, ModelServer, Working]]:
+    """A worker whose agent `far` asks a provider that sends `replies`, and `near` a script."""
+    settings = own_fleet(**given)
+    async with ModelServer(*replies) as server:
+        far = OpenAIModel("test", base_url=server.url, api="chat", api_key="none")
+        app = App(
+            agents=[Agent("far", model="far"), Agent("near", model="near")],
+            models={"far": far, "near": ScriptedModel.always(say("at once"))},
+        )
+        async with (
+            Operator(url, settings=settings) as client,
+            working(app, settings, url) as at,
+        ):
+            yield client, server, at
+        await far.aclose()
+
+
+async def answer_of(client: Client, session: str, agent: str) -> Outcome:
+    receipt = await client.submit(session, "hello", agent=agent)
+    return await client.wait(session, receipt.submission_id, timeout="20s")
+
+
+async def test_a_provider_that_is_busy_for_a_moment_costs_a_moment(url: str) -> None:
+    busy = error(429, "Slow down.", headers={"Retry-After": "0"})
+    async with served(url, busy, HELLO) as (client, server, at):
+        outcome = await answer_of(client, "s", "far")
+        assert (outcome.ending, outcome.text) == (Ending.COMPLETED, "Hello.")
+        assert len(server.requests) == 2
+        assert at.logged("session_parked") == []
+
+
+async def test_a_provider_that_wants_to_be_left_alone_keeps_no_slot(url: str) -> None:
+    """The only slot serves another session meanwhile."""
+    busy = error(429, "Slow down.", headers={"retry-after-ms": "5001"})
+    async with served(url, busy, HELLO, concurrency=1) as (client, server, at):
+        receipt = await client.submit("s", "hello", agent="far")
+        (parked,) = await at.has_logged("session_parked")
+        info = await client.session("s")
+        assert (parked["session"], info.status, info.worker) == ("s", "parked", None)
+        assert info.waiting is not None and info.waiting.startswith("timer retry until ")
+        assert (await client.view("s")).status == "parked"
+        assert (await client.explain("s")).code == "parked_timer"
+        assert (await answer_of(client, "other", "near")).text == "at once"
+        assert len(server.requests) == 1
+        outcome = await client.wait("s", receipt.submission_id, timeout="20s")
+        assert (outcome.ending, outcome.text, outcome.takeovers) == (Ending.COMPLETED, "Hello.", 0)
+        assert len(server.requests) == 2
+
+
+async def test_an_interrupt_ends_a_parked_turn_without_another_request(url: str) -> None:
+    busy = error(429, "Slow down.", headers={"Retry-After": "30"})
+    async with served(url, busy) as (client, server, at):
+        receipt = await client.submit("s", "hello", agent="far")
+        await at.has_logged("session_parked")
+        await client.interrupt("s", reason="enough")
+        outcome = await client.wait("s", receipt.submission_id, timeout="20s")
+        assert (outcome.ending, len(server.requests)) == (Ending.ABORTED, 1)
