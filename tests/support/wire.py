@@ -7,7 +7,7 @@ in their docstring why their dialect cannot express it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from textwrap import dedent
 from typing import Any, Final, Literal
@@ -24,6 +24,8 @@ from changeover_worker._models.model import (
 )
 from tests.support.asking import asked_of, question
 from tests.support.model_server import Reply
+
+Test = Callable[["Wire", str], Awaitable[None]]
 
 FEATURES: Final = (
     "split calls",
@@ -160,11 +162,11 @@ def check_complete(table: Sequence[Wire], docstring: str | None) -> None:
     assert not shown & absent
 
 
-def labelled(table: Sequence[Wire]) -> Any:
+def labelled(table: Sequence[Wire]) -> Callable[[Test], Test]:
     """The decorator that runs a test for each stream of a table in each cutting."""
 
-    def decorate(test: Any) -> Any:
-        by_cutting = pytest.mark.parametrize("cutting", list(CUTTINGS))
-        return by_cutting(pytest.mark.parametrize("wire", table, ids=lambda wire: wire.label)(test))
+    def decorate(test: Test) -> Test:
+        by_wire = pytest.mark.parametrize("wire", table, ids=[wire.label for wire in table])
+        return pytest.mark.parametrize("cutting", list(CUTTINGS))(by_wire(test))
 
     return decorate
