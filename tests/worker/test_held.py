@@ -107,3 +107,34 @@ async def test_after_a_loss_nothing_leaves_the_process() -> None:
         with pytest.raises(LeaseError):
             await writer.give_up(GiveUp.RELEASE)
         assert await on.stores.dump() == before
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda held: held.alert(1),
+        lambda held: held.lose(EXPIRED),
+        lambda held: held.drain(),
+        lambda held: held.drain_now(),
+    ],
+    ids=["control", "loss", "drain", "urgent drain"],
+)
+async def test_whatever_wants_the_session_ends_its_pause(say: Callable[[Held], None]) -> None:
+    held = Held(LEASE, 0, trusted_until=0.0)
+    pause = asyncio.create_task(held.changed_or(3600))
+    await until(lambda: held._waiter is not None, "it waits")
+    from_a_thread(lambda: held.alert(0))
+    await asyncio.sleep(0)
+    assert not pause.done() and not held.leaving
+    from_a_thread(lambda: say(held))
+    async with asyncio.timeout(10):
+        await pause
+    assert held.leaving
+    async with asyncio.timeout(10):
+        await held.changed_or(3600)
+
+
+async def test_a_pause_that_nothing_ends_takes_its_time() -> None:
+    held = Held(LEASE, 0, trusted_until=0.0)
+    await held.changed_or(0.001)
+    assert not held.leaving
