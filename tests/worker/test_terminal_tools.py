@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from changeover._answers import outcome_of
-from changeover_shared._events import Event, ToolCallEnd, TurnCompleted, TurnFailed
+from changeover_shared._events import Event, ToolCallEnd, TurnAborted, TurnCompleted, TurnFailed
 from changeover_shared._items import AssistantMessage, Json, ToolResult, UserMessage
+from changeover_shared._ops import InterruptOp
 from changeover_shared._words import Ending
 from changeover_worker import StopTurn, ToolError
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
+from changeover_worker._session import signals
+from changeover_worker._session.signals import Moment
 from changeover_worker._tools.tool import Tool, tool
 from changeover_worker.testing import ScriptedModel, call, calls, say
 from tests.support.holding import Bench, bench, until_so
+
+
+@pytest.fixture(autouse=True)
+def _no_listener_stays() -> Iterator[None]:
+    yield
+    signals.listen(None)
+
 
 TWO = calls(call("terminal_tool_0", call_id="tool-1"), call("terminal_tool_1", call_id="tool-2"))
 
@@ -56,7 +66,7 @@ async def run(on: Bench, script: ScriptedModel, *tools: Tool[..., Any]) -> None:
 
 async def ended(on: Bench) -> tuple[Event, ...]:
     """The events of the turn's results and of its end."""
-    kinds = ToolCallEnd | TurnCompleted | TurnFailed
+    kinds = ToolCallEnd | TurnAborted | TurnCompleted | TurnFailed
     return tuple(event for event in await on.events() if isinstance(event, kinds))
 
 
@@ -202,6 +212,25 @@ async def test_a_terminal_result_ends_the_turn_at_the_last_step_that_it_may_take
     async with bench(max_steps=1) as on:
         await run(on, ScriptedModel(call("f")), terminal("f", gives("done")))
         assert await on.ending() is Ending.COMPLETED
+
+
+async def test_an_interrupt_that_came_first_wins_over_a_terminal_result_which_is_kept() -> None:
+    async with bench() as on:
+
+        async def interrupts(moment: Moment, session_id: str, detail: str) -> None:
+            if moment is Moment.TOOL_DONE:
+                await on.submit(InterruptOp(reason="never mind"), "i1")
+
+        signals.listen(interrupts)
+        await run(on, ScriptedModel(call("f", call_id="c1")), terminal("f", gives("done")))
+        result, end = await ended(on)
+        assert isinstance(result, ToolCallEnd) and isinstance(end, TurnAborted)
+        assert (result.output, result.unknown, end.reason) == ("done", False, "never mind")
+        (record,) = await on.turns()
+        assert (record.ending, record.output, record.tool_calls) == (Ending.ABORTED, None, 1)
+        assert await on.ending("i1") is Ending.COMPLETED
+        signals.listen(None)
+        await assert_usable(on)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ class Commits:
         if before.execution is None:
             return None
         if refused.word == "CONTROL":
-            return await self.aborted(tail)
+            return draft.interim or await self.aborted(tail)
         if refused.word == "TOO_BIG" and draft.end is not Ending.FAILED:
             size, limit = (*refused.detail, "?", "?")[:2]
             failure = Failure(

@@ -110,9 +110,15 @@ class Draft:
     prefix: str = ""
     """The rewritten prefix of the context, under the checkpoint's `context_epoch`; '' leaves it."""
 
+    interim: Draft | None = None
+    """The same without the end, which an interrupt may forbid: what landed with it is kept."""
+
     def after(self, events: tuple[Event, ...]) -> Draft:
         """The same with `events` written before its own."""
-        return replace(self, events=events + self.events) if events else self
+        if not events:
+            return self
+        interim = self.interim and self.interim.after(events)
+        return replace(self, events=events + self.events, interim=interim)
 
     def placed_after(self, transcript_n: int) -> Draft:
         """The same with its turn's record naming the items that the turn has written."""

@@ -14,6 +14,7 @@ Each function is one arrow. It takes the checkpoint before it and what happened,
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
@@ -110,7 +111,8 @@ def advance(
         return Draft(kind, execution.turn_id, changed, progress=progress, events=events)
     ended = ended_by_call(changed, now_ms=now_ms, events=events)
     if ended is not None:
-        return ended
+        interim = Draft(kind, execution.turn_id, changed, progress=progress, events=events)
+        return replace(ended, interim=interim)
     if execution.next_step >= onward.max_steps:
         return fail(changed, step_limit(onward.max_steps), now_ms=now_ms, events=events)
     execution, items = close_group(execution)
