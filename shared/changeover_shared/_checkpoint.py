@@ -160,6 +160,9 @@ class Checkpoint(Wire):
     """The first transcript item after the rewritten prefix."""
     left_out: tuple[LeftOut, ...] = ()
     """What a rollback hides of the transcript from `context_from` on, in order."""
+    compact_above: int = Field(default=0, ge=0)
+    """The context is not compacted by itself before it comes to more tokens than this: it was
+    tried at that size."""
     execution: Execution | None = None
     stats: Stats = Stats()
     streamed: tuple[Streamed, ...] = ()

@@ -41,8 +41,6 @@ PAUSE_S: Final = 0.5
 """Before the second attempt; twice as long before the third."""
 LONGEST_PAUSE_S: Final = 5.0
 """A provider that wants to be left alone for longer is not asked again."""
-GROWTH: Final = 1.1
-"""How much larger a context has to be before it is compacted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,6 @@ class Compacting:
     def __init__(self, running: Running, calls: AgentCalls) -> None:
         self._running = running
         self._calls = calls
-        self._not_below = 0
         self._warned = False
 
     async def if_needed(self, execution: Execution) -> bool:
@@ -71,8 +68,10 @@ class Compacting:
         """
         await self._warn_of_damage(execution)
         how = self._running.agent.compaction
+        if how is None:
+            return True
         before = self._tokens()
-        if how is None or before <= max(how.at_tokens, self._not_below):
+        if before <= max(how.at_tokens, self._running.loaded.checkpoint.compact_above):
             return True
         place = self._cut(execution, how)
         if place is None:
@@ -80,11 +79,9 @@ class Compacting:
         end = await self._summary(execution, how, place)
         checkpoint = self._counted(end)
         if end.failure is not None:
-            self._not_below = round(before * GROWTH)
-            await self._running.write(not_compacted(checkpoint, end.failure))
+            await self._running.write(not_compacted(checkpoint, end.failure, before))
         elif end.prefix:
             await self._rewrite(checkpoint, place, end, before)
-            self._not_below = round(self._tokens() * GROWTH)
         else:
             await self._leave()
         return False
