@@ -72,6 +72,15 @@ def server_process(kind: str = "valkey", args: Sequence[str] = ()) -> Iterator[R
             server.process.wait()
 
 
+def killed_and_started_again(server: RunningServer, args: Sequence[str] = ()) -> RunningServer:
+    """Kill a server and start another one on what it had written; the caller stops that one."""
+    server.process.kill()
+    server.process.wait()
+    program = binary(server.kind)
+    assert program is not None, "it ran"
+    return _start(server.kind, program, server.directory, args)
+
+
 def flush(url: str) -> None:
     """Empty the server: keys, scripts and functions."""
     with closing(redis.Redis.from_url(url)) as client:
