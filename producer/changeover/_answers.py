@@ -165,7 +165,7 @@ def not_completed(outcome: Outcome) -> NotCompleted:
 def info_of(snapshot: Snapshot) -> SessionInfo:
     """A session as it stands, from what lies in Redis."""
     head = snapshot.head
-    checkpoint = _readable(snapshot)
+    checkpoint = checkpoint_of(snapshot)
     usage = checkpoint.stats.usage
     if checkpoint.execution is not None:
         usage = usage + checkpoint.execution.usage
@@ -218,7 +218,7 @@ def _text_of(item: object, attribute: str) -> str:
     return value if isinstance(value, str) and value.isascii() else ""
 
 
-def _readable(snapshot: Snapshot) -> Checkpoint:
+def checkpoint_of(snapshot: Snapshot) -> Checkpoint:
     """The checkpoint; an empty one before the first commit or when only others can read it."""
     empty = Checkpoint(session_id=snapshot.session_id)
     if snapshot.checkpoint is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from changeover._answers import holder_of
+from changeover._answers import checkpoint_of, holder_of
 from changeover_shared._items import Json, Wire
 from changeover_shared._results import WorkerInfo
 from changeover_shared._store.keys import queue_of
@@ -87,11 +87,14 @@ def _reason(
 
 def _quarantined(snapshot: Snapshot) -> _Reason:
     attempts = snapshot.head.attempts
+    execution = checkpoint_of(snapshot).execution
+    error = execution.stopped if execution is not None else ""
+    why = error or f"{attempts} grants in a row without a committed step"
     return (
         "quarantined",
-        f"is quarantined: {attempts} grants in a row without a committed step",
+        f"is quarantined: {why}",
         f"changeover show {snapshot.session_id} --events",
-        {"attempts": attempts},
+        {"attempts": attempts, **({"error": error} if error else {})},
     )
 
 

@@ -35,6 +35,7 @@ from changeover_worker._session.running import Running
 from changeover_worker._session.writer import Writer
 from changeover_worker._tools.threads import Threads
 from changeover_worker._turn.ending import CounterOverflow
+from changeover_worker._turn.execution import may_have_run
 from changeover_worker._turn.recovery import unknown_calls
 
 REMEMBERED: Final = 10_000
@@ -161,7 +162,9 @@ class SessionRunner:
             return
         execution = loaded.checkpoint.execution
         step = execution.step if execution is not None else None
-        lost = unknown_calls(execution, agent.on_takeover)
+        lost = len(unknown_calls(execution, agent.on_takeover))
+        if execution is not None:
+            lost += len(may_have_run(execution))
         self._log.info(
             "session_taken",
             session=loaded.session_id,
@@ -170,7 +173,7 @@ class SessionRunner:
             reason=grant.head.raw.get("lapsed_why", ""),
             turn=grant.head.turn,
             step=None if step is None else step.index,
-            unknown_tools=len(lost),
+            unknown_tools=lost,
         )
 
     async def _unable(self, recorder: Recorder, run: SessionRun | None, why: Exception) -> RunEnd:
