@@ -10,7 +10,7 @@ from changeover_shared._events import Event, TurnCompleted
 from changeover_shared._store import requests
 from changeover_shared._store.records import NewWait, OutboxRow
 from changeover_shared._words import GiveUp
-from tests.support.driving import LATER_MS, SESSION, TTL_MS, Driver, committed
+from tests.support.driving import LATER_MS, SESSION, TTL_MS, Driver, accepted, committed
 
 
 async def test_a_start_opens_the_turn_and_takes_its_inputs(drive: Driver) -> None:
@@ -754,3 +754,83 @@ async def test_a_commit_reports_new_positions_and_what_waits(drive: Driver) -> N
 async def test_a_lease_is_as_long_as_asked(drive: Driver) -> None:
     await drive.run("m1", ttl_ms=TTL_MS)
     assert await drive.score("leases") <= await drive.now() + TTL_MS
+
+
+# Quarantine
+
+
+async def test_a_commit_that_quarantines_stops_the_session_and_keeps_its_turn(
+    drive: Driver,
+) -> None:
+    lease = await drive.run("m1")
+    stopped = Event(type="session_quarantined", turn_id="t_1")
+    reply = committed(
+        await drive.commit(lease, "recover", items=("one",), events=(stopped,), next="quarantine")
+    )
+    assert (reply["held"], reply["status"]) == ("gone", "quarantined")
+    head = await drive.head()
+    assert (head["status"], head["turn"], head["quarantine_no"]) == ("quarantined", "t_1", "1")
+    assert await drive.indexes() == {"quarantine"}
+    assert await drive.kinds() == ["session_quarantined"]
+    assert await drive.bodies("transcript") == {1: "one"}
+    assert (await drive.receipt("m1") or {})["ending"] == ""
+    for table in ("owners", "stalls", "alerts"):
+        assert await drive.redis("HEXISTS", drive.shared(table), SESSION) == 0
+
+
+async def test_a_commit_that_quarantines_uses_no_attempt_up(drive: Driver) -> None:
+    """Its worker has not died: it says why."""
+    lease = await drive.run("m1")
+    before = (await drive.head()).get("attempts0", "0")
+    committed(await drive.commit(lease, "recover", next="quarantine"))
+    assert (await drive.head()).get("attempts", "0") == before == "0"
+
+
+async def test_the_repeat_of_a_commit_that_quarantines_is_answered_alike(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    commit = await drive.commit_of("recover", next="quarantine")
+    request = requests.commit(drive.fleet.keys, lease, commit)
+    first = await drive.call(request)
+    async with drive.unchanged():
+        assert await drive.call(request) == ["REPLAY", *first[1:]]
+
+
+@pytest.mark.parametrize("end", ["completed", "failed", "aborted", "requeue"])
+async def test_a_commit_that_ends_its_turn_cannot_quarantine(drive: Driver, end: str) -> None:
+    lease = await drive.run("m1")
+    async with drive.unchanged():
+        assert await drive.commit(lease, "end", end=end, next="quarantine") == ["BAD_PARK"]
+
+
+async def test_nobody_holds_writes_or_claims_what_a_commit_has_quarantined(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    committed(await drive.commit(lease, "recover", next="quarantine"))
+    async with drive.unchanged():
+        assert await drive.commit(lease) == ["GONE"]
+        assert await drive.claim(nonce="n2") == [["NONE"]]
+        await drive.reap()
+    assert await drive.status() == "quarantined"
+
+
+async def test_what_is_sent_to_a_session_that_a_commit_has_quarantined_waits(
+    drive: Driver,
+) -> None:
+    lease = await drive.run("m1")
+    committed(await drive.commit(lease, "recover", next="quarantine"))
+    assert accepted(await drive.submit("m2"))["status"] == "quarantined"
+    assert accepted(await drive.interrupt("i1"))["status"] == "quarantined"
+    assert await drive.indexes() == {"quarantine"}
+    assert (await drive.receipt("m2") or {})["ending"] == ""
+
+
+async def test_a_commit_that_quarantines_carries_waits_and_interrupts_along(
+    drive: Driver,
+) -> None:
+    """An operator who redrives the session finds what the turn waited for."""
+    lease = await drive.run("m1")
+    await drive.interrupt("i1")
+    opened = (NewWait("w1", "timer", await drive.now() + LATER_MS),)
+    committed(await drive.commit(lease, "recover", waits=opened, next="quarantine"))
+    head = await drive.head()
+    assert (head["ctl_turn"], head["ctl_sub"]) == ("t_1", "i1")
+    assert "w:w1" in await drive.work()
