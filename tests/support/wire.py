@@ -20,6 +20,7 @@ from changeover_worker._models.model import (
     ModelError,
     ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     UsageDelta,
 )
 from tests.support.asking import asked_of, question
@@ -96,6 +97,10 @@ class _Heard:
     def shown(self, kind: type[TextDelta] | type[ReasoningDelta]) -> str:
         return "".join(each.text for each in self.deltas if isinstance(each, kind))
 
+    def arguments(self, call_id: str) -> str:
+        pieces = (each for each in self.deltas if isinstance(each, ToolCallDelta))
+        return "".join(each.arguments for each in pieces if each.call_id == call_id)
+
     @property
     def usages(self) -> list[Usage]:
         return [each.usage for each in self.deltas if isinstance(each, UsageDelta)]
@@ -145,6 +150,8 @@ async def check(api: str, wire: Wire, cutting: str) -> None:
     known = [call_id or had for (call_id, _), had in zip(wire.calls, made, strict=True)]
     assert made == known
     assert [call.arguments for call in message.tool_calls] == [text for _, text in wire.calls]
+    for call in message.tool_calls:
+        assert heard.arguments(call.call_id) in (call.arguments, "")
     assert [entry["block"] for entry in message.opaque] == list(wire.opaque)
     if wire.usage is not None:
         assert response.usage == heard.usages[-1] == wire.usage

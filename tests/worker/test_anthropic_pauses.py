@@ -245,13 +245,15 @@ data: {"type":"message_stop"}
             ToolResult(call_id="toolu_a", name="lookup", output=1),
         )
         await fails(model, UserMessage(text="hello"), said, result)
+        await fails(model, UserMessage(text="hello"), said, result, UserMessage(text="and?"))
         await model.aclose()
 
     assert asked.calls == [("toolu_a", "lookup", "{}")]
     assert said.phase == "commentary"
     used = {"type": "tool_use", "id": "toolu_a", "name": "lookup", "input": {}}
-    content = server.requests[2].body["messages"][1]["content"]
-    assert content == [*FIRST, used], "the search beside it is run when the call has its result"
+    for request in server.requests[2:]:
+        content = request.body["messages"][1]["content"]
+        assert content == [*FIRST, used], "the search beside it is run when the call has its result"
 
 
 async def test_an_answer_that_pauses_on_and_on_is_given_up_and_not_asked_again() -> None:

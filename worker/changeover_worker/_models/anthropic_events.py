@@ -60,8 +60,6 @@ class Assembly:
 
     def go_on(self) -> None:
         """Begin to take the events of the request in which a paused answer goes on."""
-        self._blocks.clear()
-        self._answer.open.clear()
         self._counted += _usage(self._counts)
         self._counts = {}
         self._stop_reason = ""
