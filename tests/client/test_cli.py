@@ -204,6 +204,16 @@ def test_the_inbox_shows_what_has_not_ended(run: Run, session: str, url: str) ->
     assert "waits  m2  second" in run("show", session, "--inbox").out
 
 
+def test_a_turn_is_shown_whole(run: Run, worker: Processes, session: str, url: str) -> None:
+    answered(url, session)
+    told = run("show", session, "--turn", "--json").json
+    kinds = [event["type"] for event in told["items"]]
+    assert (kinds[0], kinds[-1], told["next"]) == ("turn_completed", "turn_started", None)
+    assert "you said" in run("show", session, "--turn").out
+    before = str(told["items"][-1]["seq"])
+    assert run("show", session, "--turn", "--before", before, "--json").json["items"] == []
+
+
 def test_following_in_json_is_an_event_a_line(
     run: Run, worker: Processes, session: str, url: str
 ) -> None:

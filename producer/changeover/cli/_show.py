@@ -45,6 +45,9 @@ def show(
         bool, typer.Option("--transcript", help="Messages, calls and results.")
     ] = False,
     turns: Annotated[bool, typer.Option("--turns", help="Its finished turns.")] = False,
+    turn: Annotated[
+        bool, typer.Option("--turn", help="All events of its newest turn, or of one --before.")
+    ] = False,
     inbox: Annotated[bool, typer.Option("--inbox", help="What waits or is being done.")] = False,
     before: Annotated[
         str | None, typer.Option("--before", metavar="SEQ", help="Only older ones than this.")
@@ -54,10 +57,16 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one session; its parts are listed newest first."""
-    parts = {"events": events, "transcript": transcript, "turns": turns, "inbox": inbox}
+    parts = {
+        "events": events,
+        "transcript": transcript,
+        "turns": turns,
+        "turn": turn,
+        "inbox": inbox,
+    }
     wanted = [part for part, chosen in parts.items() if chosen]
     if len(wanted) > 1:
-        raise typer.BadParameter("choose one of --events, --transcript, --turns and --inbox")
+        raise typer.BadParameter("choose one of " + ", ".join(f"--{part}" for part in parts))
     part = wanted[0] if wanted else "whole"
     asyncio.run(_show(session, part, before=before, limit=limit, url=redis, as_json=as_json))
 
@@ -80,6 +89,9 @@ async def _show(
             case "turns":
                 turns = await client.turns(session, before=before, limit=limit)
                 _print(turns, turn_line, as_json=as_json)
+            case "turn":
+                events = await client.turn_events(session, before=before)
+                _print(events, journal_line, as_json=as_json)
             case _:
                 info, view = await client.session(session), await client.view(session)
                 _print_whole(info, view, as_json=as_json)
