@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from changeover_shared._errors import Invalid, KeyMissing
-from changeover_shared._events import Warned
+from changeover_shared._events import TurnParked, Warned
 from changeover_shared._items import AssistantMessage, Usage, UserMessage
 from changeover_shared._settings import Settings
 from changeover_worker import Agent, App, Fallback
@@ -496,6 +496,25 @@ async def test_the_journal_says_which_model_answered_instead() -> None:
     assert [(each.code, each.text) for each in warned] == [
         ("model_fallback", "second answered instead of the model that was asked first")
     ]
+
+
+async def test_while_all_circuits_are_open_a_turn_parks_until_the_next_probe() -> None:
+    first = failing()
+    app = App(
+        models={"main": Fallback(first, failures=1, clock=Clock())},
+        agents=[Agent("bot", model="main")],
+    )
+    async with bench() as on:
+        await on.submit("hello")
+        before = on.stores.worker.clock.now_ms()
+        end = await on.run(app)
+        after = on.stores.worker.clock.now_ms()
+        *_, parked = await on.events()
+
+    assert (end.how, len(first.requests)) == ("released", 1)
+    assert isinstance(parked, TurnParked)
+    assert parked.until_ms is not None
+    assert before <= parked.until_ms - 30_000 <= after
 
 
 async def test_all_sessions_of_a_worker_learn_together_who_fails() -> None:
