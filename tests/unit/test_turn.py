@@ -306,6 +306,20 @@ def test_repeated_and_missing_call_ids_are_told_apart() -> None:
     assert len(set(ids)) == 3 and ids[0] == "same" and all(ids)
 
 
+def test_a_call_id_that_the_conversation_has_already_is_not_used_again() -> None:
+    calls = tuple(ToolCall(call_id=i, name="x", arguments="{}") for i in ("c", "c_1", "c"))
+    draft = answered(
+        begun().checkpoint,
+        ModelResponse(AssistantMessage(tool_calls=calls)),
+        NOTHING,
+        effect_of=lambda name: Effect.ONCE,
+        shown=(asked("x"), AssistantMessage(tool_calls=calls[:1])),
+        onward=onward(),
+        now_ms=1,
+    )
+    assert [call.call_id for call in execution_of(draft).calls] == ["c_1", "c_1_1", "c_2"]
+
+
 def test_a_failure_in_mid_step_keeps_the_partial_text_out_of_the_transcript() -> None:
     tail = Tail((Delta(text="half"),), (4,), Usage(output_tokens=2))
     failure = Failure(kind="provider_server", message="500", retryable=True)

@@ -198,8 +198,18 @@ async def test_no_two_calls_of_a_session_share_a_key_where_a_provider_repeats_it
         assert sorted(keys) == [
             "s/t_1/0/c",
             "s/t_1/0/c_1",
-            "s/t_1/1/c",
-            "s/t_1/1/c_1",
-            "s/t_2/0/c",
-            "s/t_2/0/c_1",
+            "s/t_1/1/c_2",
+            "s/t_1/1/c_3",
+            "s/t_2/0/c_4",
+            "s/t_2/0/c_5",
         ]
+        begun = [event.call_id for event in await on.events() if isinstance(event, ToolCallBegin)]
+        assert begun == ["c", *(f"c_{k}" for k in range(1, 6))]
+
+
+def test_a_key_names_its_step_where_the_conversation_has_forgotten_an_id() -> None:
+    def key(step: int) -> str:
+        known: Any = {"session_id": "s", "turn_id": "t_1", "call_id": "c", "fence": 1}
+        return ToolContext(**known, step=step, resources=None).idempotency_key
+
+    assert (key(0), key(1)) == ("s/t_1/0/c", "s/t_1/1/c")

@@ -111,6 +111,7 @@ class AgentTurn:
             end.tail,
             effect_of=self._calls.effect_of,
             terminal=run.agent.terminal,
+            shown=run.loaded.shown().items,
             onward=run.onward(execution.turn_id, execution.next_step + 1),
             now_ms=run.now_ms,
         )

@@ -13,13 +13,14 @@ Each function is one arrow. It takes the checkpoint before it and what happened,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+import itertools
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
 from changeover_shared._events import AssistantSaid, Event, Failure, ToolCallBegin, Warned
-from changeover_shared._items import AssistantMessage, ToolResult
+from changeover_shared._items import AssistantMessage, Item, ToolResult
 from changeover_shared._words import CommitKind, Effect, StepEnding
 from changeover_worker._models.contents import is_whole
 from changeover_worker._models.model import ModelResponse
@@ -48,12 +49,17 @@ def answered(
     *,
     effect_of: Callable[[str], Effect],
     terminal: Container[str] = (),
+    shown: Sequence[Item] = (),
     onward: Onward,
     now_ms: int,
 ) -> Draft:
     """The model step ended. With calls, they are pending from this commit on; without, the
-    turn ends with it. `terminal` are the names of the tools whose result ends the turn."""
-    message = _with_distinct_ids(response.message)
+    turn ends with it.
+
+    `terminal` are the names of the tools whose result ends the turn. `shown` is what the model
+    was asked with: a call whose id stands there gets another one.
+    """
+    message = _with_distinct_ids(response.message, shown)
     before = open_execution(checkpoint)
     execution, events = _close_answered(before, message, response, tail)
     checkpoint = with_streamed(checkpoint, ranges(tail.seqs), now_ms)
@@ -174,19 +180,26 @@ def _begin(call: PendingCall, execution: Execution, step_id: str | None) -> Tool
     )
 
 
-def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:
+def _with_distinct_ids(message: AssistantMessage, shown: Sequence[Item]) -> AssistantMessage:
     """Some servers leave call ids out or repeat them; results are matched by them."""
-    ids: list[str] = []
-    for call in message.tool_calls:
-        wanted = call.call_id or f"call_{len(ids)}"
-        ids.append(wanted if wanted not in ids else f"{wanted}_{len(ids)}")
-    if ids == [call.call_id for call in message.tool_calls]:
+    if not message.tool_calls:
         return message
-    renamed = tuple(
-        call.model_copy(update={"call_id": call_id})
-        for call, call_id in zip(message.tool_calls, ids, strict=True)
-    )
-    return message.model_copy(update={"tool_calls": renamed})
+    earlier = (item for item in shown if isinstance(item, AssistantMessage))
+    used = {call.call_id for item in earlier for call in item.tool_calls}
+    renamed = []
+    for k, call in enumerate(message.tool_calls):
+        call_id = _unused(call.call_id or f"call_{k}", used)
+        used.add(call_id)
+        renamed.append(call.model_copy(update={"call_id": call_id}))
+    return message.model_copy(update={"tool_calls": tuple(renamed)})
+
+
+def _unused(wanted: str, used: set[str]) -> str:
+    numbers = itertools.count(1)
+    call_id = wanted
+    while call_id in used:
+        call_id = f"{wanted}_{next(numbers)}"
+    return call_id
 
 
 def step_limit(max_steps: int) -> Failure:
