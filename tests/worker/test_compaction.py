@@ -380,7 +380,7 @@ async def test_an_interrupt_stops_a_compaction_at_once(op: bool) -> None:
         run, lease = await b.begin(app)
         await until(held.waiting.is_set, "the summary was asked for")
         await b.submit(InterruptOp(reason="enough"), "i1")
-        lease.alert(99)
+        lease.alert(1)
         await run
         assert held.cancelled == 1
         assert await b.ending("x1") is Ending.ABORTED
