@@ -9,15 +9,14 @@ from typing import Any
 
 from changeover_shared._items import StepRecord
 from changeover_shared._words import Ending
-from changeover_worker import App, Turn
-from changeover_worker.testing import ScriptedModel
+from changeover_worker import App, Model, Turn
 from tests.support.holding import Bench, until
 
 Handler = Callable[[Turn[Any]], Awaitable[Any]]
 Work = Callable[[], Awaitable[Any]]
 
 
-def app_of(handler: Handler, *models: ScriptedModel) -> App:
+def app_of(handler: Handler, *models: Model) -> App:
     """An app whose sessions `bot` this handler answers."""
     app = App(models={f"m{k}": model for k, model in enumerate(models, 1)})
     app.handler("bot")(handler)

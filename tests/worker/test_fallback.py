@@ -14,7 +14,7 @@ from changeover_shared._errors import Invalid, KeyMissing
 from changeover_shared._events import TurnParked, Warned
 from changeover_shared._items import AssistantMessage, Usage, UserMessage
 from changeover_shared._settings import Settings
-from changeover_worker import Agent, App, Fallback
+from changeover_worker import Agent, App, Fallback, Turn
 from changeover_worker._models import AnthropicModel, OpenAIModel
 from changeover_worker._models.model import (
     Emit,
@@ -32,6 +32,7 @@ from changeover_worker._models.model import (
 from changeover_worker._process.worker import Worker
 from changeover_worker.testing import ScriptedModel, fail, say
 from tests.support.asking import ask, fails, question
+from tests.support.handling import app_of
 from tests.support.holding import bench
 from tests.support.model_server import ModelServer, Reply, chunk, error, sse
 
@@ -496,6 +497,21 @@ async def test_the_journal_says_which_model_answered_instead() -> None:
     assert [(each.code, each.text) for each in warned] == [
         ("model_fallback", "second answered instead of the model that was asked first")
     ]
+
+
+async def test_a_handler_sees_who_answered_and_its_journal_says_so() -> None:
+    seen: list[str | None] = []
+
+    async def handler(turn: Turn[Any]) -> None:
+        seen.append((await turn.model("plan")).served_by)
+
+    async with bench() as on:
+        await on.submit("go")
+        await on.run(app_of(handler, Fallback(failing(), spare(stop="length"))))
+        warned = [each.code for each in await on.events() if isinstance(each, Warned)]
+
+    assert seen == ["second"]
+    assert warned == ["length", "model_fallback"]
 
 
 async def test_while_all_circuits_are_open_a_turn_parks_until_the_next_probe() -> None:

@@ -45,6 +45,7 @@ from changeover_worker._turn.execution import (
     stamp,
 )
 from changeover_worker._turn.replay import response_json
+from changeover_worker._turn.steps import warnings_of
 from changeover_worker._turn.streamed import with_streamed
 
 SLEEP: Final = "sleep"
@@ -93,7 +94,8 @@ def heard(
     execution = execution.model_copy(update={"next_step": execution.next_step + 1})
     checkpoint = with_streamed(checkpoint, ranges(tail.seqs), now_ms)
     record = StepRecord(name=ModelCall.name, kind=ModelCall.kind, output=response_json(response))
-    return _ended(checkpoint, execution, record, *events, *ended), record
+    warned = warnings_of(response, execution, step_id)
+    return _ended(checkpoint, execution, record, *events, *ended, *warned), record
 
 
 def refused(checkpoint: Checkpoint, failure: Failure, tail: Tail) -> tuple[Draft, StepRecord]:

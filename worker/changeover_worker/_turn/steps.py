@@ -132,6 +132,20 @@ def advance(
     return Draft(kind, execution.turn_id, changed, progress=progress, items=items, events=events)
 
 
+def warnings_of(response: ModelResponse, execution: Execution, step_id: str | None) -> list[Event]:
+    """What people should know of an answer that is taken as it is."""
+    texts: dict[str, str] = {}
+    if response.stop == "length":
+        texts["length"] = "the model's answer was cut off by its length limit"
+    if response.served_by is not None:
+        texts["model_fallback"] = (
+            f"{response.served_by} answered instead of the model that was asked first"
+        )
+    return [
+        Warned(code=code, text=text, **stamp(execution, step_id)) for code, text in texts.items()
+    ]
+
+
 def _close_answered(
     execution: Execution, message: AssistantMessage, response: ModelResponse, tail: Tail
 ) -> tuple[Execution, list[Event]]:
@@ -144,13 +158,7 @@ def _close_answered(
     execution, ended = close_step(
         execution, StepEnding.COMPLETED, response.usage, ranges(tail.seqs)
     )
-    events += ended
-    if response.stop == "length":
-        text = "the model's answer was cut off by its length limit"
-        events.append(Warned(code="length", text=text, **stamp(execution, step_id)))
-    if response.served_by is not None:
-        text = f"{response.served_by} answered instead of the model that was asked first"
-        events.append(Warned(code="model_fallback", text=text, **stamp(execution, step_id)))
+    events += [*ended, *warnings_of(response, execution, step_id)]
     return execution.model_copy(update={"next_step": execution.next_step + 1}), events
 
 
