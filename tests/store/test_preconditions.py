@@ -124,6 +124,8 @@ ROWS = (
     Row("close keeps its turn", "BAD_PARK", commit={**GOES_ON, "next": "close"}),
     Row("quarantine ends its turn", "BAD_PARK", commit={"next": "quarantine"}),
     Row("session waits elsewhere", "ROUTE", is_rerouted),
+    Row("context epoch is left out", "CONTEXT", commit={"context_epoch": 2}),
+    Row("context epoch stays", "CONTEXT", commit={"context_epoch": 0}),
     Row("commit is too big", "TOO_BIG", commit={"items": ("x" * 33_554_432,)}),
     Row("partition was never made", "NO_FLEET", args={"meta": True}),
     Row("fleet has other partitions", "LAYOUT", args={"partitions": 8}),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import ValidationError
 
@@ -34,6 +34,7 @@ from changeover_shared._store.records import (
     Appended,
     CancelAnswer,
     ClaimRefused,
+    CommitRefusal,
     CommitRefused,
     Committed,
     Grant,
@@ -379,7 +380,7 @@ def committed(reply: list[Any]) -> Committed | CommitRefused:
             status=Status(status.decode()),
             replayed=word == "REPLAY",
         )
-    if word in ("REWOUND", "CONFLICT", "CONTROL", "INPUT", "BAD_PARK", "TOO_BIG", "ROUTE"):
+    if word in get_args(CommitRefusal):
         flat = values[0] if word == "INPUT" else values
         return CommitRefused(word, tuple(one.decode() for one in flat))
     raise AssertionError(f"commit answered {word!r}")

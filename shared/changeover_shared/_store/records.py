@@ -277,11 +277,16 @@ class Committed:
     replayed: bool = False
 
 
+CommitRefusal = Literal[
+    "REWOUND", "CONFLICT", "CONTROL", "INPUT", "BAD_PARK", "CONTEXT", "TOO_BIG", "ROUTE"
+]
+
+
 @dataclass(frozen=True, slots=True)
 class CommitRefused:
     """A commit that changed nothing, while the lease still stands."""
 
-    word: Literal["REWOUND", "CONFLICT", "CONTROL", "INPUT", "BAD_PARK", "TOO_BIG", "ROUTE"]
+    word: CommitRefusal
     detail: tuple[str, ...] = ()
 
 

@@ -62,6 +62,7 @@
 --                                    it was told: answered, not answered, not there
 --          BAD_PARK
 --          BINDING                   an outbox row of another session
+--          CONTEXT      epoch        a rewritten context begins the epoch after this one
 --          TOO_BIG      bytes limit
 --          ROUTE        route
 -- USES     clock fleet session journal settle place lease holder quarantine
@@ -154,6 +155,9 @@ end
 if next == 'close' and finish == '' then return reply('BAD_PARK') end
 if next == 'quarantine' and finish ~= '' then return reply('BAD_PARK') end
 if get(s, 'route') ~= route then return reply('ROUTE', get(s, 'route')) end
+if prefix ~= '' and tonumber(prefix_epoch) ~= num(s, 'context_epoch') + 1 then
+  return reply('CONTEXT', int(num(s, 'context_epoch')))
+end
 local bytes = #state + #record + #prefix
 for _, item in ipairs(items) do bytes = bytes + #item.body end
 for _, e in ipairs(events) do bytes = bytes + #e.body end
