@@ -20,7 +20,7 @@ TESTS: Final = ROOT / "tests"
 LIST: Final = ROOT / "tools" / "cases.toml"
 
 _ID: Final = r"(?:\d{3}-\d+|[A-Z]\d+)"
-_NAMED: Final = re.compile(rf"^(Case {_ID}|Cases {_ID}(?:, {_ID})+): (.*)$", re.S)
+_NAMED: Final = re.compile(rf"^(Cases? {_ID}(?:, {_ID})*): (.*)$", re.S)
 _BEGUN: Final = re.compile(rf"^Cases? {_ID}")
 _DIFFERENCE: Final = re.compile(r"Difference: (.*)$", re.S)
 

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Generic, Literal, TypeVar
 
+from pydantic import model_validator
+
 from changeover_shared._events import Failure
 from changeover_shared._items import (
     AnyItem,
+    Count,
     Json,
     Usage,
     Wire,
@@ -62,17 +65,25 @@ class TurnRecord(Wire):
     """`length` or `refusal` when the answer ended so."""
     error: Failure | None = None
     usage: Usage = Usage()
-    steps: int = 0
-    tool_calls: int = 0
-    failed_tool_calls: int = 0
-    takeovers: int = 0
+    steps: Count = 0
+    tool_calls: Count = 0
+    failed_tool_calls: Count = 0
+    takeovers: Count = 0
     model: str | None = None
-    first_item: int = 0
+    first_item: Count = 0
     """The number of its first transcript item."""
-    last_item: int = 0
+    last_item: Count = 0
     """And of its last; below `first_item` if it has none."""
-    started_at_ms: int = 0
-    finished_at_ms: int = 0
+    started_at_ms: Count = 0
+    finished_at_ms: Count = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TurnRecord:
+        if self.finished_at_ms < self.started_at_ms:
+            raise ValueError("a turn cannot end before it began")
+        if self.failed_tool_calls > self.tool_calls:
+            raise ValueError("more tool calls failed than there were")
+        return self
 
 
 class Outcome(Wire):

@@ -20,6 +20,7 @@ from changeover_shared._checkpoint import (
 from changeover_shared._events import Failure, TurnAborted
 from changeover_shared._items import MAX_COUNT, AssistantMessage, ToolCall, Usage
 from changeover_shared._ops import MessageOp, SetModelOp
+from changeover_shared._results import TurnRecord
 from changeover_shared._words import Effect, Ending, StepEnding
 from changeover_worker._models.answer import number
 from changeover_worker._turn.draft import Onward, Setup, Taken
@@ -196,3 +197,20 @@ def test_the_largest_counts_survive_a_checkpoint() -> None:
         stats=Stats(turns=MAX_COUNT, usage=Usage(output_tokens=MAX_COUNT)),
     )
     assert decode_checkpoint(encode_checkpoint(checkpoint), session_id="s") == checkpoint
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"started_at_ms": 2, "finished_at_ms": 1},
+        {"tool_calls": 1, "failed_tool_calls": 2},
+        {"steps": -1},
+        {"usage": {"input_tokens": MAX_COUNT + 1}},
+    ],
+)
+def test_a_record_out_of_range_is_neither_written_nor_read(record: Any) -> None:
+    """Case 001-23: the record of a turn is checked like the statistics."""
+    whole = {"turn_id": "t_1", "submission_ids": ["m"], "ending": "completed"}
+    TurnRecord.model_validate(whole)
+    with pytest.raises(ValidationError):
+        TurnRecord.model_validate(whole | record)
