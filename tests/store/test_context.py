@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from changeover_shared._items import AnyItem, ToolResult, UserMessage, encode_item
@@ -38,7 +40,7 @@ async def test_a_context_epoch_neither_goes_back_nor_skips_one_nor_stays(
 
 async def test_a_repeated_commit_of_a_prefix_answers_as_the_first(drive: Driver) -> None:
     lease = await drive.run()
-    given = {"commit_id": "k", "rev": 1, "context": "first", "context_epoch": 1}
+    given: dict[str, Any] = {"commit_id": "k", "rev": 1, "context": "first", "context_epoch": 1}
     assert (await drive.commit(lease, **given))[0] == "OK"
     async with drive.unchanged():
         assert (await drive.commit(lease, **given))[0] == "REPLAY"
