@@ -56,6 +56,7 @@ from changeover_shared._items import (
     Attachment,
     ToolCall,
     ToolResult,
+    TurnStop,
     Usage,
     UserMessage,
     decode_item,
@@ -409,6 +410,21 @@ def test_a_checkpoint_is_written_like_this_without_its_defaults() -> None:
     assert encode_checkpoint(Checkpoint(session_id="s")) == '{"version":1,"session_id":"s"}'
     assert encode_checkpoint(CHECKPOINT) == CHECKPOINT_JSON
     assert decode_checkpoint(CHECKPOINT_JSON, session_id="s") == CHECKPOINT
+
+
+def test_a_call_that_ends_its_turn_says_so_in_the_checkpoint_and_not_in_the_transcript() -> None:
+    stop = TurnStop(kind="k", message="m")
+    result = ToolResult(call_id="c", name="n", output=1, stop=stop)
+    call = PendingCall(
+        call_id="c", name="n", arguments="{}", effect=Effect.ONCE, terminal=True, stop=stop
+    )
+    body = (
+        '{"call_id":"c","name":"n","arguments":"{}","effect":"once","terminal":true,'
+        '"stop":{"kind":"k","message":"m"}}'
+    )
+    assert call.model_dump_json(exclude_defaults=True) == body
+    assert PendingCall.model_validate_json(body) == call
+    assert encode_item(result) == encode_item(result.model_copy(update={"stop": None}))
 
 
 def test_a_checkpoint_of_a_newer_writer_of_the_same_format_is_read() -> None:

@@ -134,7 +134,6 @@ async def test_what_of_a_part_has_not_streamed_is_shown() -> None:
 
 async def test_a_streamed_call_is_run_when_nothing_was_returned() -> None:
     """Case 003-9: the call is run, its result is the tool's, and the second answer ends the turn.
-
     Difference: a result is the tool's own value, not a projection of it.
     """
     async with bench() as on:
@@ -201,7 +200,6 @@ FINAL = Usage(input_tokens=12, output_tokens=4, cached_input_tokens=1)
 
 async def test_streamed_tokens_count_when_none_were_returned() -> None:
     """Case 003-11: 9/3/2 is counted.
-
     Difference: there are four counters, not five; none is kept for what was written to a cache.
     """
     async with bench() as on:

@@ -135,7 +135,9 @@ async def test_the_first_terminal_result_in_call_order_ends_the_turn_whoever_lan
 
 async def test_a_tool_may_end_its_turn_as_failed() -> None:
     """Case 003-8: the turn fails with kind `terminal_control_failed` and message `failed`, once
-    the batch is whole, with no completion or output; the session stays usable."""
+    the batch is whole, with no completion or output; the session stays usable.
+    Difference: the failure's kind is the tool's own word, there is no class beside it.
+    """
     async with bench() as on:
         one = terminal("terminal_tool_0", stops("terminal_control_failed", "failed"))
         other = terminal("other", gives(1), ends=False)
