@@ -17,7 +17,7 @@ from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, T
 from changeover_worker._session import reader
 from changeover_worker._session.reader import READER_EVENTS
 from changeover_worker.testing import ScriptedModel, say
-from tests.support.holding import Bench, bench, until
+from tests.support.holding import Bench, bench, until, until_so
 
 
 class Told:
@@ -76,6 +76,16 @@ def without_time(events: list[Event]) -> list[Event]:
     return [event.model_copy(update={"at_ms": 0}) for event in events]
 
 
+async def is_held_back(on: Bench) -> bool:
+    return len(await written(on)) > READER_EVENTS + 1
+
+
+async def settle() -> None:
+    """Let everything run that can."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 def warnings(on: Bench) -> list[Any]:
     return [
         call
@@ -107,10 +117,9 @@ async def test_a_slow_function_holds_its_session_back_and_loses_nothing() -> Non
         model.go.set()
         run, _ = await on.begin(app_of(model, told))
         await until(lambda: told.asked == 1, "it is told the first event")
-        for _ in range(2_000):
-            await asyncio.sleep(0)
-        held_back = len(await written(on))
-        assert READER_EVENTS < held_back < READER_EVENTS * 3
+        await until_so(partial(is_held_back, on), "no event has room any more")
+        await settle()
+        assert len(await written(on)) < READER_EVENTS * 3
         assert not run.done()
         told.go.set()
         assert (await run).how == "released"
@@ -157,8 +166,7 @@ async def test_a_function_that_never_returns_does_not_keep_a_session_that_must_g
         model = Talker(READER_EVENTS * 3)
         run, held = await on.begin(app_of(model, told))
         await until(lambda: told.asked == 1, "it is told the first event")
-        for _ in range(2_000):
-            await asyncio.sleep(0)
+        await until_so(partial(is_held_back, on), "no event has room any more")
         match why:
             case "lost":
                 held.lose(LeaseExpired(session_id="s", fence=held.lease.fence))
@@ -185,8 +193,7 @@ async def test_a_session_that_was_released_ends_here_when_its_last_events_were_t
         run, held = await on.begin(app_of(ScriptedModel(say("hi")), told))
         await until(lambda: any("turn_ended" in call.args for call in on.log.calls), "it ended")
         held.lose(LeaseExpired(session_id="s", fence=held.lease.fence))
-        for _ in range(100):
-            await asyncio.sleep(0)
+        await settle()
         assert not run.done()
         told.go.set()
         assert (await run).how == "released"
