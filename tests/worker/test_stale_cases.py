@@ -29,32 +29,42 @@ def _no_listener_stays() -> Iterator[None]:
     signals.listen(None)
 
 
-async def test_a_worker_whose_commit_came_second_writes_nothing_afterwards() -> None:
+@pytest.mark.parametrize("competitor", ["has let it go", "still holds it"])
+async def test_a_worker_whose_commit_came_second_writes_nothing_afterwards(
+    competitor: str,
+) -> None:
     """Case 000-5: the competitor's commit stands byte for byte, and the loser does not even tell
     of its failure."""
     async with bench() as on:
         await on.submit("hello")
-        go = asyncio.Event()
-        there = asyncio.Event()
+        there, go = asyncio.Event(), asyncio.Event()
+        asked, answer = asyncio.Event(), asyncio.Event()
 
         async def listener(moment: Moment, session_id: str, detail: str) -> None:
             if moment is Moment.BEFORE_COMMIT and detail == "end" and not there.is_set():
                 there.set()
                 await go.wait()
+            if moment is Moment.STEP_STARTED and there.is_set():
+                asked.set()
+                await answer.wait()
 
         signals.listen(listener)
         loser, held = await on.begin(app_of(ScriptedModel(say("too late"))))
         await there.wait()
         await on.stores.worker.evict(held.lease.incarnation)
         await on.stores.worker.reap(on.partition, [on.session])
-        winner = await on.run(app_of(ScriptedModel(say("first"))), SECOND)
-        assert winner.how == "released"
+        winner, _ = await on.begin(app_of(ScriptedModel(say("first"))), SECOND)
+        await asked.wait()
+        if competitor == "has let it go":
+            answer.set()
+            await winner
         before = await on.stores.dump()
         go.set()
-        end = await loser
-        assert end.how == "lost"
+        assert (await loser).how == "lost"
         assert await on.stores.dump() == before
-        assert (await on.turns())[0].text == "first"
+        answer.set()
+        assert (await winner).how == "released"
+        assert [record.text for record in await on.turns()] == ["first"]
 
 
 async def test_a_holder_whose_state_is_behind_reads_again_and_overwrites_nothing() -> None:
