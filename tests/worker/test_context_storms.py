@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from changeover_shared._events import Message
+from changeover_shared._events import Message, Warned
 from changeover_shared._items import AssistantMessage, ToolCall, ToolResult, Usage, UserMessage
 from changeover_shared._ops import (
     CompactOp,
@@ -287,6 +287,8 @@ async def test_whatever_happens_each_request_is_valid_and_the_transcript_only_gr
         for _ in range(ACTIONS):
             await storm.act()
         types = await b.types()
+        codes = {event.code for event in await b.events() if isinstance(event, Warned)}
+        assert "context_damaged" not in codes
         assert storm.model.asked > 10
         assert "context_compacted" in types or storm.model.summaries
         states = await b.stores.producer.submissions(
