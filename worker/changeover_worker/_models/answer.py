@@ -19,7 +19,6 @@ from changeover_worker._models.model import (
     UsageDelta,
 )
 
-
 MAX_TOKENS: Final = 2**50
 """No answer has so many: a larger count is made up, and sums of some stay countable."""
 
