@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,10 +16,9 @@ from changeover_shared._words import Ending, Status
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker.testing import ScriptedModel, say
-from tests.support.exiting_worker import EXIT, INCARNATION
+from tests.support.exiting_worker import INCARNATION, exits
 from tests.support.fleet import small_settings, stores_on
 from tests.support.holding import Bench, bench
-from tests.support.processes import ROOT
 from tests.support.servers import (
     RunningServer,
     flush,
@@ -109,14 +107,6 @@ async def own(on: Bench) -> dict[str, Any]:
     """The session's keys."""
     prefix = on.stores.worker.keys.of(on.session).session(on.session, "")
     return {key: value for key, value in (await on.stores.dump()).items() if key.startswith(prefix)}
-
-
-async def exits(url: str, moment: str, detail: str, answer: str) -> None:
-    """Have another process run the session until it exits at the moment."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.exiting_worker", url, moment, detail, answer, cwd=ROOT
-    )
-    assert await child.wait() == EXIT
 
 
 async def test_a_turn_whose_process_ended_right_after_its_commit_is_found_completed(
