@@ -300,6 +300,63 @@ def test_help_breaks_no_sentence_where_the_source_does(
     assert all(line.endswith(".") for line in paragraphs if line[0].isalpha() and ":" not in line)
 
 
+def test_a_rollback_takes_turns_out_of_what_the_model_is_shown(
+    run: Run, worker: Processes, session: str, url: str
+) -> None:
+    for text in ("one", "two", "three"):
+        answered(url, session, text)
+    dry = run("rollback", session, "t_2", "--dry-run")
+    assert (dry.code, dry.out) == (
+        0,
+        "t_2, t_3 would leave the context; nothing was changed\n",
+    )
+    told = run("rollback", session, "t_2", "--yes", "--json")
+    assert told.code == 0
+    assert (told.json["answer"], told.json["session_id"]) == ("accepted", session)
+    with SyncClient(url) as client:
+        client.wait(session, told.json["submission_id"], timeout="20s")
+    shown = run("show", session, "--events", "--limit", "1", "--json").json["items"]
+    assert [event["type"] for event in shown] == ["context_rolled_back"]
+    listed = run("rollback", session, "t_1", "--dry-run", "--json")
+    assert listed.json == {"session_id": session, "turns": ["t_1", "t_2", "t_3", "t_4"]}
+
+
+def test_a_rollback_asks_where_somebody_can_be_asked(
+    run: Run, worker: Processes, session: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    answered(url, session, "one")
+    seq = run("show", session, "--json").json["session"]["seq"]
+    silent = run("rollback", session, "t_1")
+    assert (silent.code, silent.out) == (2, "")
+    assert "nobody can be asked here; give --yes; nothing was sent" in silent.err
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    refused = run("rollback", session, "t_1")
+    assert refused.code == 1
+    assert f"Take t_1 of {session} out of what the model is shown?" in refused.err
+    unknown = run("rollback", session, "t_9", "--yes")
+    assert (unknown.code, "has no finished turn 't_9'" in unknown.err) == (2, True)
+    assert run("show", session, "--json").json["session"]["seq"] == seq
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert run("rollback", session, "t_1").out.startswith("accepted ")
+
+
+def test_a_compaction_is_a_submission_like_others(
+    run: Run, worker: Processes, session: str, url: str
+) -> None:
+    answered(url, session, "one")
+    told = run("compact", session)
+    assert (told.code, told.out.startswith("accepted ")) == (0, True)
+    assert f"changeover follow {session} --from " in told.err
+    with SyncClient(url) as client:
+        outcome = client.wait(session, told.out.split()[1], timeout="20s")
+    assert outcome.ending == "completed"
+    assert run("compact", "cli:nobody").code == 3
+
+
 class TestManyMessages:
     def file(self, tmp_path: Path, *lines: str) -> str:
         path = tmp_path / "messages.jsonl"

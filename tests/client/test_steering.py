@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from changeover import Ending, UnknownSession
-from changeover_shared._ops import SetModelOp, decode_op
+from changeover import Ending, Invalid, UnknownSession
+from changeover_shared._ops import CompactOp, RollbackOp, SetModelOp, decode_op
 from tests.client.conftest import World
 
 
@@ -117,6 +117,24 @@ async def test_a_model_is_changed_in_order_with_what_waits(world: World) -> None
     assert (await world.client.wait("web:1", "c:1")).ending is Ending.COMPLETED
     events = [e async for e in world.client.follow("web:1", after="start", until="c:1")]
     assert events[-1].type == "model_changed"
+
+
+async def test_a_compaction_and_a_rollback_wait_their_turn(world: World) -> None:
+    await world.client.submit("web:1", "one", id="m:1")
+    compacting = await world.client.compact("web:1", id="c:1")
+    rolling_back = await world.client.rollback("web:1", to="t_1", id="r:1")
+    assert [(r.answer, r.position) for r in (compacting, rolling_back)] == [
+        ("accepted", 1),
+        ("accepted", 2),
+    ]
+    assert (await world.client.compact("web:1", id="c:1")).answer == "duplicate"
+    entries = await world.stores.producer.inbox("web:1")
+    assert [decode_op(entry.body) for entry in entries[1:]] == [CompactOp(), RollbackOp(to="t_1")]
+    for call in (world.client.compact("web:9"), world.client.rollback("web:9", to="t_1")):
+        with pytest.raises(UnknownSession):
+            await call
+    with pytest.raises(Invalid, match="to: "):
+        await world.client.rollback("web:1", to="t 1")
 
 
 def _meta(world: World, session_id: str) -> str:

@@ -8,6 +8,8 @@ from changeover.cli._lines import Lines, call, journal_line
 from changeover.cli._output import clock
 from changeover_shared._events import (
     AssistantSaid,
+    ContextCompacted,
+    ContextRolledBack,
     Delta,
     Event,
     Failure,
@@ -105,6 +107,20 @@ def test_a_parked_turn_says_until_when_it_waits_and_why(parked: TurnParked, why:
     assert without_times([parked]) == [f"── waits: {why} ──"]
     timed = parked.model_copy(update={"until_ms": until_ms})
     assert without_times([timed]) == [f"── waits until {clock(until_ms)}: {why} ──"]
+
+
+def test_what_became_of_the_context_is_one_line() -> None:
+    events: list[Event] = [
+        ContextCompacted(before_tokens=100_400, after_tokens=21_000),
+        ContextRolledBack(to="t_7"),
+        ContextRolledBack(to="t_7", tools=('pay({"order": "7"})', "step charge")),
+    ]
+    left = "── the model is not shown t_7 and what came after it any more"
+    assert without_times(events) == [
+        "── the older part is a summary from here on: about 100400 tokens became 21000 ──",
+        f"{left} ──",
+        f'{left}; not undone: pay({{"order": "7"}}), step charge ──',
+    ]
 
 
 def test_a_failed_attempt_at_a_step_is_told_as_one() -> None:

@@ -12,6 +12,7 @@ from changeover._client import Client
 from changeover.cli._options import Json, Redis, Session
 from changeover.cli._output import note, say, say_json
 from changeover_shared._errors import Invalid
+from changeover_shared._exit_codes import ENDED_BADLY
 from changeover_shared._results import Receipt
 
 
@@ -72,7 +73,10 @@ async def _from(client: Client, session: str, turn: str) -> list[str]:
 def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
         raise Invalid(field="rollback", reason="nobody can be asked here; give --yes")
-    typer.confirm(question, abort=True, err=True)
+    note(f"{question} [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        note("nothing was changed")
+        raise typer.Exit(ENDED_BADLY)
 
 
 def _show(receipt: Receipt, *, as_json: bool) -> None:
