@@ -223,6 +223,7 @@ async def test_every_method_checks_its_arguments_before_it_connects() -> None:
         lambda: client.view("a|b"),
         lambda: client.interrupt("s:1", turn="t 1"),
         lambda: client.cancel("s:1", ""),
+        lambda: client.turn_events("s:1", before="x"),
         lambda: client.set_model("s:1", ""),
         lambda: client.close_session("a b"),
     ]
