@@ -22,7 +22,7 @@ help:  ## Say what there is
 
 .venv/.dev: .venv/.base
 	@echo "installing the development tools into .venv ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,testing]' --group dev
 	@touch $@
 
 demo: .venv/.base  ## Watch a worker be killed in mid-sentence and the session go on

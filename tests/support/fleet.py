@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,19 +14,10 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.store import Store
+from changeover_worker.testing._snapshot import every_key
 from tests.support.servers import SERVERS
 
 TARGETS = ("fakeredis", *SERVERS)
-
-_READ: dict[str, Callable[[bytes], tuple[bytes | str | int, ...]]] = {
-    "string": lambda key: ("GET", key),
-    "hash": lambda key: ("HGETALL", key),
-    "zset": lambda key: ("ZRANGE", key, 0, -1, "WITHSCORES"),
-    "stream": lambda key: ("XRANGE", key, "-", "+"),
-    "list": lambda key: ("LRANGE", key, 0, -1),
-    "set": lambda key: ("SMEMBERS", key),
-}
-"""How each type of key is read whole."""
 
 
 @dataclass
@@ -39,16 +30,7 @@ class Stores:
 
     async def dump(self) -> dict[str, Any]:
         """Every key with its whole value, to assert that nothing changed."""
-        found: dict[str, Any] = {}
-        keys = sorted(await self.executor.command("KEYS", "*"))
-        kinds = await self.executor.commands([("TYPE", key) for key in keys])
-        reads = [_READ[kind.decode()](key) for key, kind in zip(keys, kinds, strict=True)]
-        values = await self.executor.commands(reads)
-        for key, kind, value in zip(keys, kinds, values, strict=True):
-            if kind == b"hash":
-                value = sorted(zip(value[::2], value[1::2], strict=True))
-            found[key.decode()] = value
-        return found
+        return await every_key(self.executor)
 
 
 def small_settings(**given: Any) -> Settings:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from changeover import SyncClient
-from changeover_shared._events import (
-    Event,
-    Message,
-    StepCompleted,
-    ToolCallBegin,
-    ToolCallEnd,
-    ending_of,
-)
-from changeover_shared._items import AnyItem, AssistantMessage, ToolResult, UserMessage
+from changeover_shared._events import Event, Message, ending_of
+from changeover_shared._items import AnyItem, UserMessage
+from changeover_worker.testing._promises import conversation, endings, gaps, steps, tools
 
 
 @dataclass(frozen=True)
@@ -66,54 +59,19 @@ def transcript(client: SyncClient, session: str) -> tuple[AnyItem, ...]:
 
 def broken(journal: Sequence[Event], expected: Sequence[Sent]) -> list[str]:
     """What is wrong with one session's journal."""
-    found = gaps(journal)
-    fences = [event.fence for event in journal]
-    if fences != sorted(fences):
-        found.append(f"fences go down: {fences}")
-    endings = Counter(
-        one.id for event in journal for one in expected if ending_of(event, one.id) is not None
-    )
-    found += [f"{one.id} ended {endings[one.id]} times" for one in expected if endings[one.id] != 1]
+    ids = [one.id for one in expected]
+    found = [*gaps(journal), *endings(journal, ids), *tools(journal), *steps(journal)]
     order = [e.submission_id for e in journal if isinstance(e, Message)]
-    if order != [one.id for one in expected]:
+    if order != ids:
         found.append(f"accepted in the order {order}")
-    ended = [
-        one.id for event in journal for one in expected if ending_of(event, one.id) is not None
-    ]
-    if ended != [one.id for one in expected]:
+    ended = [id for event in journal for id in ids if ending_of(event, id) is not None]
+    if ended != ids:
         found.append(f"ended in the order {ended}")
-    begun = [e.call_id for e in journal if isinstance(e, ToolCallBegin)]
-    results = Counter(e.call_id for e in journal if isinstance(e, ToolCallEnd))
-    found += [f"call {call} has {results[call]} results" for call in begun if results[call] != 1]
     return found
-
-
-def gaps(journal: Sequence[Event]) -> list[str]:
-    """Numbers that are missing, apart from deltas that a completed step says may be gone."""
-    removed = {
-        seq
-        for event in journal
-        if isinstance(event, StepCompleted)
-        for first, last in event.removed
-        for seq in range(first, last + 1)
-    }
-    there = {event.seq for event in journal}
-    last = max(there, default=0)
-    missing = set(range(1, last + 1)) - there - removed
-    return [f"journal lacks {sorted(missing)}"] if missing else []
 
 
 def unpaired(items: Sequence[AnyItem], expected: Sequence[Sent]) -> list[str]:
     """Messages out of order, and calls without their results right behind them."""
-    found = []
     said = [item.submission_id for item in items if isinstance(item, UserMessage)]
-    if said != [one.id for one in expected]:
-        found.append(f"transcript has {said}")
-    for at, item in enumerate(items):
-        if isinstance(item, AssistantMessage) and item.tool_calls:
-            calls = [call.call_id for call in item.tool_calls]
-            results = items[at + 1 : at + 1 + len(calls)]
-            answered = [r.call_id for r in results if isinstance(r, ToolResult)]
-            if answered != calls:
-                found.append(f"calls {calls} are followed by {answered}")
-    return found
+    found = [] if said == [one.id for one in expected] else [f"transcript has {said}"]
+    return [*found, *conversation(items)]

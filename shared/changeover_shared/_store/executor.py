@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
@@ -64,7 +64,7 @@ class Executor:
         self._closed = False
 
     @classmethod
-    async def connect(cls, url: str, *, name: str = "", timeout_s: float = 5.0) -> Executor:
+    async def connect(cls, url: str, *, name: str = "", timeout_s: float = 5.0) -> Self:
         """Reach the server of a URL, starting an embedded one. Nothing is sent yet.
 
         Raises `Invalid`, `ExtraMissing` or `ServerUnfit`.

@@ -1,7 +1,9 @@
-"""The test kit: models that answer from a script."""
+"""The test kit: models that answer from a script, and the sweep that stops a worker everywhere."""
 
 from __future__ import annotations
 
 from changeover_worker._models.scripted import ScriptedModel, call, calls, fail, say
+from changeover_worker.testing._sweep import Report, Scenario, sweep
+from changeover_worker.testing._user import User
 
-__all__ = ["ScriptedModel", "call", "calls", "fail", "say"]
+__all__ = ["Report", "Scenario", "ScriptedModel", "User", "call", "calls", "fail", "say", "sweep"]

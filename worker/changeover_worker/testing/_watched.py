@@ -1,0 +1,132 @@
+"""The app under test, with an eye on what its models are asked and which tools start."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from changeover_shared._events import StepCompleted, ToolCallEnd, TurnStarted
+from changeover_shared._items import AssistantMessage, Item, ToolResult, UserMessage
+from changeover_shared._words import StepEnding
+from changeover_worker._app import App
+from changeover_worker._models.model import (
+    Emit,
+    EmitRefused,
+    Model,
+    ModelDelta,
+    ModelRequest,
+    ModelResponse,
+    TextDelta,
+)
+from changeover_worker._session.signals import Moment
+from changeover_worker.testing._tap import Life, Tap
+from changeover_worker.testing._world import World
+
+AT_WORK: ContextVar[Tap] = ContextVar("the worker that this code runs in")
+
+
+@dataclass
+class Watch:
+    """What was seen while a case ran, and what was wrong with it."""
+
+    world: World
+    asked: list[str] = field(default_factory=list)
+    """The step ids that models were asked for."""
+    started: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """How often each call started: (session, turn, call id)."""
+    emitted: dict[str, list[str]] = field(default_factory=dict)
+    """What models have said while they streamed, piece by piece, by step id."""
+    wrong: list[str] = field(default_factory=list)
+    """Promises that were broken on the way."""
+
+    def asks(self, request: ModelRequest) -> None:
+        """A model is asked."""
+        self.wrong += [f"G7: the model was shown {what}" for what in misfits(request.items)]
+        self.asked.append(request.step_id)
+        if _holds() and self._is_over(request):
+            self.wrong.append(f"G5: step {request.step_id} was asked again after its end")
+
+    async def moment(self, moment: Moment, session_id: str, detail: str) -> None:
+        """A session has reached a moment."""
+        if moment is not Moment.TOOL_STARTED:
+            return
+        seen = self.world.follow(session_id).seen
+        turns = [event.turn_id for event in seen if isinstance(event, TurnStarted)]
+        call = (session_id, str(turns[-1] if turns else ""), detail)
+        self.started[call] = self.started.get(call, 0) + 1
+        ended = any(
+            isinstance(event, ToolCallEnd) and (event.turn_id, event.call_id) == call[1:]
+            for event in seen
+        )
+        if ended and _holds():
+            self.wrong.append(f"G5: call {detail} started again after its result")
+
+    def _is_over(self, request: ModelRequest) -> bool:
+        return any(
+            isinstance(event, StepCompleted)
+            and event.step_id == request.step_id
+            and event.ending is StepEnding.COMPLETED
+            for event in self.world.follow(request.session_id).seen
+        )
+
+
+def watched(app: App, watch: Watch) -> App:
+    """The same app; what its models are asked is noted."""
+    twin = copy.copy(app)
+    twin._models = {name: _WatchedModel(app.model(name), watch) for name in app.model_names}
+    return twin
+
+
+def misfits(items: Sequence[Item]) -> list[str]:
+    """What keeps a conversation from being valid for every provider."""
+    found = []
+    if not items or not isinstance(items[0], UserMessage):
+        found.append(f"a conversation that begins with {items[0].type if items else 'nothing'}")
+    at = 0
+    while at < len(items):
+        item = items[at]
+        at += 1
+        if isinstance(item, ToolResult):
+            found.append(f"a result without its call: {item.call_id}")
+        if isinstance(item, AssistantMessage):
+            calls = [call.call_id for call in item.tool_calls]
+            behind = items[at : at + len(calls)]
+            answers = [r.call_id for r in behind if isinstance(r, ToolResult)]
+            if answers != calls:
+                found.append(f"the calls {calls} with the results {answers}")
+            at += len(answers)
+    return found
+
+
+def _holds() -> bool:
+    """Whether the code runs in a worker that has not been thawed: what it finds there it may
+    do twice, since nothing outside Redis is fenced."""
+    tap = AT_WORK.get(None)
+    return tap is None or tap.life is not Life.THAWED
+
+
+class _WatchedModel:
+    def __init__(self, model: Model, watch: Watch) -> None:
+        self._model = model
+        self._watch = watch
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+        self._watch.asks(request)
+
+        async def noted(delta: ModelDelta) -> None:
+            said = self._watch.emitted.setdefault(request.step_id, [])
+            text = [delta.text] if isinstance(delta, TextDelta) else []
+            said += text
+            try:
+                await emit(delta)
+            except EmitRefused:
+                del said[len(said) - len(text) :]
+                raise
+
+        return await self._model.respond(request, noted)
