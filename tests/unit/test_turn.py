@@ -27,9 +27,10 @@ from changeover_shared._items import AnyItem, AssistantMessage, ToolCall, ToolRe
 from changeover_shared._ops import CloseOp, MessageOp, SetModelOp, TurnOp
 from changeover_shared._words import CommitKind, Effect, Ending, Next, StepEnding
 from changeover_worker._models.model import ModelResponse
+from changeover_worker._turn.at_once import refuse
 from changeover_worker._turn.draft import Draft, Onward, Setup, Tail, Taken, ranges
 from changeover_worker._turn.ending import abort, fail
-from changeover_worker._turn.start import refuse, start
+from changeover_worker._turn.start import start
 from changeover_worker._turn.steps import CUT_OFF, answered, landed
 from changeover_worker._turn.streamed import DROPPED_AT_ONCE, KEPT_MS, forget_streamed
 

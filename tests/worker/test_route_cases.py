@@ -201,14 +201,20 @@ async def test_asking_to_go_on_with_another_session_tells_its_context_and_opens_
         assert len(before) > 4 and after == before
 
 
-@pytest.mark.parametrize("other", ["missing", "another tenant"])
+@pytest.mark.parametrize("other", ["missing", "another tenant", "damaged", "deleted"])
 async def test_a_session_that_is_not_there_is_warned_of_by_name(other: str) -> None:
     """Case 000-8: nothing is told of it. Difference: the submission ends as failed besides the
-    warning, and a session of another tenant is as good as none.
+    warning, and a session of another tenant, or one that cannot be read, is as good as none.
     """
     async with bench() as on:
         if other == "another tenant":
             await created(on, "x", "main", context='{"secret":"1"}', tenant="t2")
+        if other == "damaged":
+            await send(on, "x", "m1", MessageOp(text="x"), context='{"secret":')
+        if other == "deleted":
+            await created(on, "x", "main", context='{"secret":"1"}')
+            head = on.stores.worker.keys.of("x").session("x", "head")
+            await on.stores.executor.command("HSET", head, "status", "deleted")
         on.session = "current"
         await on.submit(ResumeSessionOp(target="x"), "R")
         await on.run(app_with("main"))

@@ -26,11 +26,11 @@ from changeover_worker._session.signals import Moment, reached
 from changeover_worker._tools.output import readable
 from changeover_worker._tools.threads import WAIT_S
 from changeover_worker._tools.tool import Tool
+from changeover_worker._turn.at_once import refuse
 from changeover_worker._turn.draft import NO_TAIL, Draft, Tail
 from changeover_worker._turn.ending import abort, fail
 from changeover_worker._turn.execution import open_calls, open_execution
 from changeover_worker._turn.rolling_back import aborted_without
-from changeover_worker._turn.start import refuse
 from changeover_worker._turn.streamed import forget_streamed
 
 INTERRUPTED: Final = "interrupted"

@@ -231,6 +231,7 @@ class Loaded:
 
 
 def read_context(text: str) -> Mapping[str, str]:
-    """A session's context, as its head has it."""
+    """A session's context, as its head has it: text for text. Raises `ValueError`."""
     values = json.loads(text or "{}")
-    return values if isinstance(values, dict) else {}
+    pairs = values.items() if isinstance(values, dict) else ()
+    return {name: value for name, value in pairs if isinstance(value, str)}

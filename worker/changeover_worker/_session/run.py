@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from pydantic import ValidationError
@@ -22,10 +23,11 @@ from changeover_worker._session.held import Drain
 from changeover_worker._session.loaded import read_context
 from changeover_worker._session.running import How, Running
 from changeover_worker._session.signals import Moment, reached
+from changeover_worker._turn.at_once import refuse
 from changeover_worker._turn.draft import Draft, Setup, Taken, new_step_id
 from changeover_worker._turn.execution import open_calls
 from changeover_worker._turn.rolling_back import NO_PAST, Past
-from changeover_worker._turn.start import refuse, start
+from changeover_worker._turn.start import start
 
 _MAX_REREADS: Final = 5
 
@@ -182,4 +184,8 @@ class SessionRun:
         head = await self._running.store.read_head(op.target)
         if head is None or head.status is Status.DELETED:
             return None
-        return read_context(head.context) if head.tenant == self._running.loaded.tenant else None
+        if head.tenant != self._running.loaded.tenant:
+            return None
+        with suppress(ValueError):
+            return read_context(head.context)
+        return None

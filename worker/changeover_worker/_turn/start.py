@@ -1,8 +1,7 @@
 """How a turn starts: one input is taken, in one commit.
 
 A message opens the first model step, a compaction goes on to its summary. The other ops call no
-model: they start and end in the same commit. So does a message that cannot run, so that its
-submission ends and the session goes on.
+model: they start and end in the same commit (`at_once.py`). So does a message that cannot run.
 """
 
 from __future__ import annotations
@@ -15,12 +14,8 @@ from changeover_shared._events import (
     Event,
     Failure,
     ModelChanged,
-    SessionClosed,
     SessionConfigured,
-    SessionResumeRequested,
-    TurnFailed,
     TurnStarted,
-    Warned,
 )
 from changeover_shared._items import MAX_COUNT, UserMessage
 from changeover_shared._ops import (
@@ -31,12 +26,19 @@ from changeover_shared._ops import (
     RollbackOp,
     SetModelOp,
 )
-from changeover_shared._results import TurnRecord
-from changeover_shared._words import CommitKind, Ending, Next
+from changeover_shared._words import CommitKind
+from changeover_worker._turn.at_once import (
+    close,
+    refuse,
+    resume_session,
+    roll_back,
+    set_model,
+    unknown_model,
+)
 from changeover_worker._turn.draft import Draft, Setup, Taken
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_step, stamp
-from changeover_worker._turn.rolling_back import NO_PAST, Past, rolled_back
+from changeover_worker._turn.rolling_back import NO_PAST, Past
 
 
 def start(
@@ -56,7 +58,7 @@ def start(
     """
     checkpoint, opening = settle_model(checkpoint, setup, turn_id)
     match taken.op:
-        case MessageOp() if checkpoint.stats.turns >= MAX_COUNT:
+        case MessageOp() | CompactOp() if checkpoint.stats.turns >= MAX_COUNT:
             draft = refuse(
                 checkpoint, taken.n, taken.submission_id, _FULL, turn_id=turn_id, now_ms=now_ms
             )
@@ -65,31 +67,16 @@ def start(
                 checkpoint, taken, op, setup, turn_id, step_id, first_item, now_ms
             )
         case SetModelOp() as op:
-            draft = _set_model(checkpoint, taken, op, setup, turn_id, now_ms)
+            draft = set_model(checkpoint, taken, op, setup, turn_id, now_ms)
         case CloseOp() as op:
-            draft = _close(checkpoint, taken, op, turn_id, now_ms)
+            draft = close(checkpoint, taken, op, turn_id, now_ms)
         case ResumeSessionOp() as op:
-            draft = _resume_session(checkpoint, taken, op, turn_id, now_ms)
+            draft = resume_session(checkpoint, taken, op, turn_id, now_ms)
         case CompactOp():
             draft = _start_compacting(checkpoint, taken, turn_id, first_item, now_ms)
         case RollbackOp() as op:
-            draft = _roll_back(checkpoint, taken, op, past, turn_id, now_ms)
+            draft = roll_back(checkpoint, taken, op, past, turn_id, now_ms)
     return draft.after(opening)
-
-
-def refuse(
-    checkpoint: Checkpoint,
-    n: int,
-    submission_id: str,
-    failure: Failure,
-    *,
-    turn_id: str,
-    now_ms: int,
-) -> Draft:
-    """Take an input that cannot be carried out, and end it as failed."""
-    record = _record(checkpoint, submission_id, turn_id, now_ms, error=failure)
-    events = _refusal(submission_id, turn_id, failure)
-    return _at_once(checkpoint, n, record, events)
 
 
 def settle_model(
@@ -150,7 +137,7 @@ def _start_message(
         items=(said,),
         events=tuple(events),
     )
-    return draft if known else fail_at_start(draft, _unknown_model(str(op.model)), now_ms=now_ms)
+    return draft if known else fail_at_start(draft, unknown_model(str(op.model)), now_ms=now_ms)
 
 
 def heard(op: MessageOp, submission_id: str) -> UserMessage:
@@ -166,30 +153,6 @@ def fail_at_start(draft: Draft, failure: Failure, *, now_ms: int) -> Draft:
     return replace(
         ended, kind=CommitKind.START, take=draft.take, items=(*draft.items, *ended.items)
     )
-
-
-def _set_model(
-    checkpoint: Checkpoint,
-    taken: Taken,
-    op: SetModelOp,
-    setup: Setup,
-    turn_id: str,
-    now_ms: int,
-) -> Draft:
-    if op.model not in setup.models:
-        failure = _unknown_model(op.model)
-        return refuse(
-            checkpoint, taken.n, taken.submission_id, failure, turn_id=turn_id, now_ms=now_ms
-        )
-    changed = ModelChanged(
-        model=op.model,
-        previous=checkpoint.model,
-        submission_id=taken.submission_id,
-        turn_id=turn_id,
-    )
-    checkpoint = checkpoint.model_copy(update={"model": op.model})
-    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
-    return _at_once(checkpoint, taken.n, record, (changed,))
 
 
 def _start_compacting(
@@ -212,102 +175,7 @@ def _start_compacting(
     )
 
 
-def _roll_back(
-    checkpoint: Checkpoint, taken: Taken, op: RollbackOp, past: Past, turn_id: str, now_ms: int
-) -> Draft:
-    result = rolled_back(checkpoint, op.to, past)
-    if isinstance(result, Failure):
-        return refuse(
-            checkpoint, taken.n, taken.submission_id, result, turn_id=turn_id, now_ms=now_ms
-        )
-    checkpoint, said = result
-    said = said.model_copy(update={"submission_id": taken.submission_id, "turn_id": turn_id})
-    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
-    return _at_once(checkpoint, taken.n, record, (said,))
-
-
-def _close(checkpoint: Checkpoint, taken: Taken, op: CloseOp, turn_id: str, now_ms: int) -> Draft:
-    closed = SessionClosed(reason=op.reason, submission_id=taken.submission_id, turn_id=turn_id)
-    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
-    return replace(_at_once(checkpoint, taken.n, record, (closed,)), next=Next.CLOSE)
-
-
-def _resume_session(
-    checkpoint: Checkpoint, taken: Taken, op: ResumeSessionOp, turn_id: str, now_ms: int
-) -> Draft:
-    if taken.target is None:
-        failure = _unknown_session(op.target)
-        return refuse(
-            checkpoint, taken.n, taken.submission_id, failure, turn_id=turn_id, now_ms=now_ms
-        )
-    asked = SessionResumeRequested(
-        target=op.target,
-        context=dict(taken.target),
-        submission_id=taken.submission_id,
-        turn_id=turn_id,
-    )
-    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
-    return _at_once(checkpoint, taken.n, record, (asked,))
-
-
-def _at_once(
-    checkpoint: Checkpoint, n: int, record: TurnRecord, events: tuple[Event, ...]
-) -> Draft:
-    return Draft(
-        kind=CommitKind.START,
-        turn=record.turn_id,
-        checkpoint=checkpoint,
-        progress=True,
-        take=(n,),
-        end=record.ending,
-        next=Next.AUTO,
-        events=events,
-        record=record,
-    )
-
-
-def _record(
-    checkpoint: Checkpoint,
-    submission_id: str,
-    turn_id: str,
-    now_ms: int,
-    *,
-    error: Failure | None = None,
-) -> TurnRecord:
-    return TurnRecord(
-        turn_id=turn_id,
-        submission_ids=(submission_id,),
-        ending=Ending.FAILED if error else Ending.COMPLETED,
-        error=error,
-        model=checkpoint.model,
-        started_at_ms=now_ms,
-        finished_at_ms=now_ms,
-    )
-
-
-def _refusal(submission_id: str, turn_id: str, failure: Failure) -> tuple[Event, ...]:
-    belongs = {"submission_id": submission_id, "turn_id": turn_id}
-    return (
-        Warned(code=failure.kind, text=failure.message, **belongs),
-        TurnFailed(submission_ids=(submission_id,), error=failure, **belongs),
-    )
-
-
 _FULL: Final = Failure(
     kind="counters_full",
     message="the session's statistics cannot count another turn; go on in a new session",
 )
-
-
-def _unknown_session(target: str) -> Failure:
-    return Failure(
-        kind="unknown_session",
-        message=f"there is no session {target!r}; nothing was asked of it",
-    )
-
-
-def _unknown_model(model: str) -> Failure:
-    return Failure(
-        kind="unknown_model",
-        message=f"the app registers no model {model!r}; the session keeps the one that it has",
-    )
