@@ -77,6 +77,7 @@ async def test_instructions_that_return_no_text_are_refused() -> None:
         ("", {}, "'' is not 1 to 64 characters"),
         ("a", {"model": ""}, "model names one of the app's models"),
         ("a", {"model": None}, "model names one of the app's models"),
+        ("a", {"compaction": "small"}, "compaction is a Compaction or None"),
         ("a", {"instructions": 3}, "instructions are text or a function of the turn"),
         ("a", {"on_takeover": "retry"}, "on_takeover 'retry' is neither resume nor abort"),
         ("a", {"on_abort_input": "drop"}, "on_abort_input 'drop' is neither next_turn nor fold"),

@@ -22,7 +22,7 @@ from changeover_shared._events import (
 from changeover_shared._items import AssistantMessage, Usage, UserMessage
 from changeover_shared._ops import CompactOp, InterruptOp, SetModelOp
 from changeover_shared._words import Ending, StepEnding
-from changeover_worker import Agent, App, Compaction, tool
+from changeover_worker import Agent, App, Compaction, Turn, tool
 from changeover_worker._compaction import SUMMARISE
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, TextDelta
 from changeover_worker._session import compacting, signals
@@ -435,6 +435,29 @@ async def test_a_compaction_waits_for_its_place_among_other_ops() -> None:
         assert [await b.ending(i) for i in ("m1", "c1", "s1")] == [Ending.COMPLETED] * 3
         completed = [e for e in await b.events() if isinstance(e, TurnCompleted)]
         assert [e.submission_ids for e in completed] == [("m1",), ("c1",)]
+
+
+async def test_a_session_of_a_handler_is_compacted_too() -> None:
+    seen: list[int] = []
+    app = App(models={"main": summary()})
+
+    @app.handler("bot", model="main")
+    async def bot(turn: Turn[None]) -> str:
+        seen.append(len(turn.messages))
+        return "answer " + "y" * 2000
+
+    async with bench() as b:
+        await say_all(b, app, 3)
+        await b.submit(CompactOp(), "c1")
+        await b.run(app)
+        await say_all(b, app, 60, first=4)
+        await b.submit(CompactOp(), "c2")
+        await b.run(app)
+        assert [await b.ending(id) for id in ("c1", "c2")] == [Ending.COMPLETED] * 2
+        assert (await b.types()).count("context_compacted") == 1
+        await say_all(b, app, 1, first=90)
+        assert seen[:4] == [1, 3, 5, 7]
+        assert seen[-1] < seen[-2]
 
 
 # Damage
