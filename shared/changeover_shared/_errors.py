@@ -482,7 +482,10 @@ class StepFailed(ChangeoverError):
     code = "step_failed"
 
     def __init__(self, *, step: str, text: str) -> None:
-        super().__init__(f"step {step!r} failed: {text}; it is not run again in this turn")
+        super().__init__(
+            f"step {step!r} failed: {text}; it is not run again in this turn; "
+            "catch it, or let the turn fail"
+        )
         self.step = step
         self.text = text
         """What it said."""

@@ -21,10 +21,12 @@ from changeover_shared._errors import (
     Invalid,
     LeaseError,
     NotWaiting,
+    OutcomeUnknown,
     PartitionMismatch,
     RequestError,
     ServerUnfit,
     SetupError,
+    StepFailed,
     StopTurn,
     StoreUnavailable,
     TooLarge,
@@ -36,6 +38,7 @@ from changeover_shared._errors import (
     WaitTimeout,
 )
 
+OF_WORKERS = LeaseError | OutcomeUnknown | StepFailed | StopTurn | ToolError
 CODES = {
     TurnFailed: 1,
     TurnAborted: 1,
@@ -71,7 +74,7 @@ def test_only_what_no_producer_can_meet_counts_as_a_bug() -> None:
         if isinstance(kind, type) and issubclass(kind, ChangeoverError)
     ]
     bugs = {kind for kind in every if exit_code(kind.__new__(kind)) == 70}
-    expected = {k for k in every if issubclass(k, LeaseError | StopTurn | ToolError)}
+    expected = {k for k in every if issubclass(k, OF_WORKERS)}
     assert bugs == expected | {ChangeoverError}
     assert not any(issubclass(kind, RequestError | SetupError) for kind in bugs)
 

@@ -16,6 +16,7 @@ from changeover_shared._events import (
     Gap,
     Message,
     SessionConfigured,
+    SessionQuarantined,
     StepCompleted,
     ToolCallBegin,
     ToolCallEnd,
@@ -127,6 +128,20 @@ def test_a_failed_attempt_at_a_step_is_told_as_one() -> None:
     assert without_times([StepCompleted(index=2, ending=StepEnding.RETRYING)]) == [
         "── step 2 failed: it is asked again, what it said does not count ──"
     ]
+
+
+@pytest.mark.parametrize(
+    ("quarantined", "told"),
+    [
+        (SessionQuarantined(attempts=5), "quarantined after 5 attempts"),
+        (SessionQuarantined(attempts=0, error="another way"), "quarantined: another way"),
+    ],
+)
+def test_a_quarantine_says_why_if_that_is_known(
+    quarantined: SessionQuarantined, told: str
+) -> None:
+    (line,) = Lines("bot").of(quarantined)
+    assert line.strip() == f"── {told} ──"
 
 
 def test_a_newer_kind_of_event_is_no_line_but_is_in_the_journal() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from changeover._explain import Backlog, Explanation, explain
+from changeover_shared._checkpoint import Checkpoint, Execution, encode_checkpoint
 from changeover_shared._results import WorkerInfo
 from changeover_shared._store.records import Head, Snapshot, Wait, Waiting, Work
 from changeover_shared._store.scripts import script
@@ -262,6 +263,23 @@ def test_a_quarantined_session_says_how_often_it_was_tried() -> None:
     assert said.code == "quarantined"
     assert "5 grants in a row without a committed step" in said.text
     assert said.remedy == "changeover show triage:77 --events"
+
+
+def test_a_session_that_its_worker_quarantined_says_why() -> None:
+    error = "handler 'bot' went another way than before"
+    open_turn = Execution(turn_id="t_1", submission_ids=("m:1",), started_at_ms=NOW, stopped=error)
+    state = Checkpoint(session_id="triage:77", execution=open_turn)
+    snapshot = Snapshot(
+        "triage:77",
+        head(status=Status.QUARANTINED),
+        Work((), ()),
+        "",
+        0,
+        encode_checkpoint(state).encode(),
+    )
+    said = explain(snapshot, (), (None, 0), NOW)
+    assert (said.code, said.text) == ("quarantined", f"triage:77 is quarantined: {error}")
+    assert said.facts["error"] == error
 
 
 @pytest.mark.parametrize("status", [Status.CLOSED, Status.DELETED])

@@ -145,7 +145,7 @@ async def test_a_step_that_takes_too_long_fails() -> None:
         assert kind == "step_failed"
         assert message == (
             "step 'slow' failed: it did not end within 0.01 s; it may have run; "
-            "it is not run again in this turn"
+            "it is not run again in this turn; catch it, or let the turn fail"
         )
         assert works.ran["slow"] == 2
 

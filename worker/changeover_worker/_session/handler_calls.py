@@ -103,12 +103,12 @@ class HandlerCalls:
 
     async def _tries(self, asked: Asked, call: StepCall) -> StepRecord | None:
         """The record of the first attempt that succeeds, or of the last; None if it was stopped."""
-        record = None
+        record, log = None, self._running.log
         for _ in range(1 + call.retries):
             record = await self._attempt(asked, call)
             if record is None or not record.is_error:
                 return record
-            self._running.log.warning(
+            log.warning(
                 "step_failed",
                 session=self._running.loaded.session_id,
                 turn=self._turn_id,

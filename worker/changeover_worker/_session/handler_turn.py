@@ -39,9 +39,7 @@ class HandlerTurn:
         draft = recovered(checkpoint, takeover=loaded.taken_over)
         if draft is not None:
             await run.write(draft.after(changed))
-            for lost in draft.items:
-                if isinstance(lost, StepRecord):
-                    self._log("step_unknown", execution, step=lost.name)
+            self._log_unknown(execution.turn_id, draft)
 
     async def go_on(self, execution: Execution) -> None:
         """Run the handler until it has ended, or as far as this worker goes with it."""
@@ -103,7 +101,8 @@ class HandlerTurn:
         head = await run.store.read_head(run.loaded.session_id)
         attempts = head.attempts if head is not None else 0
         await run.write(stopped(run.loaded.checkpoint, error, attempts))
-        run.log.error(
+        log = run.log
+        log.error(
             "session_quarantined",
             session=run.loaded.session_id,
             attempts=attempts,
@@ -137,6 +136,8 @@ class HandlerTurn:
         loaded = self._running.loaded
         return loaded.items[execution.first_item - loaded.checkpoint.context_from :]
 
-    def _log(self, event: str, execution: Execution, **values: str) -> None:
-        run = self._running
-        run.log.warning(event, session=run.loaded.session_id, turn=execution.turn_id, **values)
+    def _log_unknown(self, turn_id: str, draft: Draft) -> None:
+        log, session_id = self._running.log, self._running.loaded.session_id
+        for lost in draft.items:
+            if isinstance(lost, StepRecord) and lost.unknown:
+                log.warning("step_unknown", session=session_id, turn=turn_id, step=lost.name)
