@@ -144,6 +144,19 @@ async def test_a_function_that_raises_is_logged_once_and_the_session_goes_on() -
         assert len(asked) == len(warnings(on)) == 2
 
 
+async def test_a_function_that_has_raised_holds_nothing_back() -> None:
+    async def broken(session_id: str, event: Event) -> None:
+        raise OSError("no disk")
+
+    async with bench() as on:
+        await on.submit("go")
+        model = Talker(READER_EVENTS * 3)
+        model.go.set()
+        assert (await on.run(app_of(model, broken))).how == "released"
+        assert len(await written(on)) > READER_EVENTS * 3
+        assert len(warnings(on)) == 1
+
+
 async def test_a_function_that_is_cancelled_from_within_is_left_alone() -> None:
     async def broken(session_id: str, event: Event) -> None:
         raise asyncio.CancelledError

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from changeover_shared._checkpoint import Checkpoint
 from changeover_shared._errors import Invalid, SessionDeleted, TooLarge
 from changeover_shared._events import Delta, Event, StepCompleted, TurnAborted
 from changeover_shared._items import AssistantMessage
 from changeover_shared._ops import InterruptOp
-from changeover_shared._words import StepEnding
+from changeover_shared._store.records import Committed
+from changeover_shared._words import CommitKind, GiveUp, Next, StepEnding
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._models.model import (
@@ -30,6 +32,7 @@ from changeover_worker._models.model import (
 from changeover_worker._session.backlog import CAPACITY, CAPACITY_BYTES
 from changeover_worker._session.reader import READER_EVENTS
 from changeover_worker._session.recorder import Recorder, RecorderFull, RecorderStopped
+from changeover_worker._turn.draft import Draft
 from tests.support.holding import Bench, bench, texts, until, until_so
 from tests.support.recording import Recording, delta, note, recording
 
@@ -576,6 +579,59 @@ async def test_an_event_in_the_middle_of_a_step_keeps_its_place_before_the_commi
         assert list(tail.seqs) == deltas
         await it.recorder.flush()
         assert len(await it.journal()) == 3
+
+
+async def test_what_a_step_takes_back_makes_room() -> None:
+    async with recording() as it:
+        step = it.step()
+        for _ in range(CAPACITY):
+            await step.emit(TextDelta("x"))
+        tail = await step.close()
+        assert "".join(told(list(tail.events))) == "x" * CAPACITY
+        for n in range(CAPACITY):
+            it.recorder.try_record(note(n))
+        with pytest.raises(RecorderFull):
+            it.recorder.try_record(note("too many"))
+        it.reader.leave()
+        await it.recorder.flush()
+        assert await it.texts() == [str(n) for n in range(CAPACITY)]
+
+
+async def test_a_commit_comes_after_the_text_that_was_there_before_it() -> None:
+    async with recording() as it:
+        await it.recorder.record(delta("first"))
+        for text in ("buf", "fered"):
+            it.recorder.try_record(delta(text))
+        draft = Draft(
+            CommitKind.START, "t_1", Checkpoint(session_id="s"), take=(1,), events=(note("commit"),)
+        )
+        commit = draft.to_commit(rev=0, max_step_ms=1000, next=Next.HOLD, quantum_left=True)
+        assert isinstance(await it.recorder.commit(commit), Committed)
+        assert await it.texts() == ["first", "buffered", "commit"]
+        assert without_time(await it.read(3)) == without_time(list(await it.journal()))
+
+
+async def test_a_session_is_given_up_after_the_text_that_was_there_before_it() -> None:
+    async with recording() as it:
+        await it.recorder.record(delta("first"))
+        for text in ("buf", "fered"):
+            it.recorder.try_record(delta(text))
+        assert await it.recorder.give_up(GiveUp.HAND_OFF)
+        assert (await it.texts())[:2] == ["first", "buffered"]
+
+
+async def test_after_a_failure_a_commit_fails_as_it_did_and_writes_nothing() -> None:
+    async with recording() as it:
+        await it.delete_session()
+        it.recorder.try_record(note("never"))
+        before = await it.on.stores.dump()
+        draft = Draft(CommitKind.START, "t_1", Checkpoint(session_id="s"), take=(1,))
+        commit = draft.to_commit(rev=0, max_step_ms=1000, next=Next.HOLD, quantum_left=True)
+        with pytest.raises(SessionDeleted):
+            await it.recorder.commit(commit)
+        with pytest.raises(SessionDeleted):
+            await it.recorder.give_up(GiveUp.RELEASE)
+        assert await it.on.stores.dump() == before
 
 
 async def test_a_cancelled_record_is_written_all_the_same_and_fails_nobody() -> None:

@@ -50,7 +50,6 @@ class StepRecorder:
 
     def stop(self) -> None:
         """Take nothing more from here on, and begin no further write."""
-        self._stream.closed = True
         recorder = self._recorder()
         if recorder is not None:
             recorder.close(self._stream)
