@@ -138,8 +138,8 @@ async def test_what_waits_when_a_takeover_aborts_is_the_next_turn_unless_it_is_f
 
 
 async def test_a_takeover_that_resumes_tells_the_model_of_the_uncertain_call_and_goes_on() -> None:
-    """Case 000-9: with `resume` the call is answered with the same error, is not run again, and
-    the turn goes on. Difference: the turn is not aborted.
+    """Case 000-9: with `resume` the call is answered with the same error and is not run again.
+    Difference: with `resume`, the default, the turn goes on instead of being aborted.
     """
     async with bench() as on:
         blocking = Blocking("write_file")
@@ -200,8 +200,8 @@ async def test_a_takeover_that_aborts_closes_the_step_in_flight_in_the_commit_of
 
 
 async def test_a_takeover_that_resumes_asks_again_under_the_same_index() -> None:
-    """Case 000-10: with `resume` the step ends as interrupted all the same. Difference: the model
-    is asked again instead of the turn being aborted.
+    """Case 000-10: with `resume` the step ends as interrupted all the same. Difference: with
+    `resume`, the default, the model is asked again instead of the turn being aborted.
     """
     async with bench() as on:
         await on.submit("go")
@@ -306,8 +306,8 @@ async def test_the_message_with_its_calls_is_durable_before_a_tool_starts_and_su
 
 @pytest.mark.parametrize(("effect", "ran"), [("pure", 2), ("idempotent", 2), ("once", 1)])
 async def test_a_resumed_turn_runs_a_call_again_only_if_it_may_be(effect: str, ran: int) -> None:
-    """Case M2: with `resume` the committed message is kept too. Difference: a call that may be
-    repeated is run again instead of being left open.
+    """Case M2: with `resume` the committed message is kept too. Difference: with `resume`, the
+    default, a call that may be repeated is run again instead of being left open.
     """
     async with bench() as on:
         blocking = Blocking("blocking_tool", effect)
