@@ -26,6 +26,7 @@ from changeover_worker import Agent, App, Compaction, Turn, tool
 from changeover_worker._compaction import SUMMARISE
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, TextDelta
 from changeover_worker._session import compacting, signals
+from changeover_worker._session.signals import Moment
 from changeover_worker._turn.context import flaw
 from changeover_worker._turn.rewriting import SUMMARY
 from changeover_worker.testing import ScriptedModel, call, fail, say
@@ -406,6 +407,28 @@ async def test_a_drain_leaves_a_compaction_to_the_next_worker(op: bool, how: str
         await b.run(app, "w2:00000002")
         assert await b.ending("x1") is Ending.COMPLETED
         assert (await b.types()).count("context_compacted") == 1
+
+
+async def test_a_session_that_is_wanted_elsewhere_begins_no_compaction() -> None:
+    model = Split(ScriptedModel.by(talk), summary())
+    async with bench() as b:
+        await say_all(b, app_of(model), 3)
+        await b.submit("question 4 " + "z" * 300, "m4")
+
+        async def listener(moment: Moment, session_id: str, detail: str) -> None:
+            if moment is Moment.TURN_STARTED:
+                lease.drain()
+                await asyncio.sleep(0)
+
+        signals.listen(listener)
+        grant = await b.claim()
+        lease = b.hold(grant)
+        assert (await b.runner(app_of(model)).run(grant, lease)).how == "handed_off"
+        assert model.summarised == []
+        signals.listen(None)
+        await b.run(app_of(model), "w2:00000002")
+        assert len(model.summarised) == 1
+        assert await b.ending("m4") is Ending.COMPLETED
 
 
 async def test_a_lost_lease_stops_a_compaction_and_writes_nothing() -> None:

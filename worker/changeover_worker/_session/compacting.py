@@ -190,6 +190,8 @@ class Compacting:
     ) -> StepEnd | None:
         """Ask once; None when the session had to stop, or is wanted elsewhere, meanwhile."""
         held = self._running.held
+        if held.leaving:
+            return None
         request = self._request(execution, how, place)
         name = how.model or str(self._running.loaded.checkpoint.model)
 

@@ -63,9 +63,7 @@ Question = Callable[[Emit], Awaitable[ModelResponse]]
 """Asks the model, with whatever has to be found out first."""
 
 
-async def ask(
-    question: Question, recorder: Recording, held: Held, *, timeout_s: float
-) -> StepEnd:
+async def ask(question: Question, recorder: Recording, held: Held, *, timeout_s: float) -> StepEnd:
     """Ask until the model has answered, failed, taken too long or was stopped.
 
     Raises the recorder's first failure, a `LeaseError` as a rule.
