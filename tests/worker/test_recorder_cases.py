@@ -286,6 +286,27 @@ async def test_a_sink_that_is_kept_is_closed_once_its_answer_is_there() -> None:
         assert await on.stores.dump() == before
 
 
+async def test_a_sink_that_is_kept_is_closed_while_its_session_goes_on() -> None:
+    """Case 001-11: the callback of a finished turn says nothing in the next one."""
+    kept: list[Emit] = []
+
+    class Late:
+        name = "late"
+
+        async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+            kept.append(emit)
+            for sink in kept[:-1]:
+                with pytest.raises(EmitRefused):
+                    await sink(TextDelta("late"))
+            return ModelResponse(AssistantMessage(text=f"answer {len(kept)}"))
+
+    async with own_bench() as on:
+        await on.submit("again", "m2")
+        assert (await on.run(app_of(Late()))).turns == 2
+        assert texts(await on.events(), "turn_completed") == ["answer 1", "answer 2"]
+        assert "late" not in "".join(texts(await on.events(), "delta"))
+
+
 @pytest.mark.parametrize("how", ["cancelled", "lost", "drained"])
 async def test_a_sink_that_is_kept_is_closed_when_its_session_is_let_go(how: str) -> None:
     """However a worker lets go of a session whose model is at work, the sink is closed.
