@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from changeover_shared._events import AssistantSaid, Delta, TurnStarted
+from changeover_shared._events import AssistantSaid, Delta, TurnCompleted, TurnStarted
 from changeover_shared._items import ToolResult, Usage
-from changeover_worker import Agent, App, Emit, ModelRequest, ModelResponse, TextDelta, tool
-from changeover_worker._models.scripted import ScriptedAnswer
+from changeover_worker import (
+    Agent,
+    App,
+    Emit,
+    ModelRequest,
+    ModelResponse,
+    OutcomeUnknown,
+    TextDelta,
+    Turn,
+    tool,
+)
+from changeover_worker._models.scripted import ScriptedAnswer, ScriptedFailure
 from changeover_worker.testing import Scenario, ScriptedModel, User, call, calls, fail, say
 
 
@@ -110,6 +120,76 @@ async def failing_model(user: User) -> None:
     assert await user.ended(second) == "failed"
 
 
+def reporter() -> App:
+    """A handler of three steps, with words and a model between them."""
+    model = ScriptedModel.by(lambda _: say("a summary"), chunk=4)
+    app = App(models={"m": model})
+
+    async def done() -> str:
+        return "done"
+
+    @app.handler("report")
+    async def report(turn: Turn[None]) -> str:
+        plan = await turn.step("plan", done, effect="pure")
+        try:
+            paid = await turn.step("pay", done)
+        except OutcomeUnknown:
+            paid = "unknown"
+        await turn.say("half of it is there")
+        summary = await turn.model("sum it up")
+        sent = await turn.step("send", done, effect="idempotent")
+        return f"{plan} {paid} {sent} {summary.message.text}"
+
+    return app
+
+
+async def three_steps(user: User) -> None:
+    """A handler's turn."""
+    assert await user.ended(await user.submit("report, please")) == "completed"
+    text = next(e.text for e in reversed(user.events()) if isinstance(e, TurnCompleted))
+    assert text in ("done done done a summary", "done unknown done a summary")
+
+
+def sleeper() -> App:
+    """A handler that waits for an hour between two steps."""
+    app = App(models={"m": ScriptedModel()})
+
+    async def done() -> str:
+        return "done"
+
+    @app.handler("remind")
+    async def remind(turn: Turn[None]) -> str:
+        await turn.step("ask", done, effect="pure")
+        await turn.sleep("1h")
+        return await turn.step("remind", done, effect="idempotent")
+
+    return app
+
+
+async def an_hour_of_sleep(user: User) -> None:
+    """A turn that parks, and goes on by itself."""
+    assert await user.ended(await user.submit("in an hour")) == "completed"
+    assert "turn_parked" in [event.type for event in user.events()]
+
+
+def limited() -> App:
+    """Its provider asks to be left alone once, for longer than a worker waits."""
+    asked: list[str] = []
+
+    def answer(request: ModelRequest) -> ScriptedAnswer | ScriptedFailure:
+        asked.append(request.step_id)
+        if len(asked) == 1:
+            return fail("provider_rate_limit", "slower", retryable=True, retry_after="30s")
+        return say("here I am again")
+
+    return App(agents=[Agent("bot", model="m")], models={"m": ScriptedModel.by(answer)})
+
+
+async def a_rate_limit(user: User) -> None:
+    """A turn that parks until its provider is to be asked again."""
+    assert await user.ended(await user.submit("hello")) == "completed"
+
+
 SCENARIOS: dict[str, tuple[Scenario, Callable[[], App]]] = {
     "one answer": (one_answer, speaker),
     "two messages": (two_messages, speaker),
@@ -117,5 +197,8 @@ SCENARIOS: dict[str, tuple[Scenario, Callable[[], App]]] = {
     "interrupt in mid-stream": (interrupt_in_mid_stream, rambler),
     "drain in mid-turn": (drain_in_mid_turn, toolsmith),
     "failing model": (failing_model, refuser),
+    "handler of three steps": (three_steps, reporter),
+    "an hour of sleep": (an_hour_of_sleep, sleeper),
+    "a rate limit": (a_rate_limit, limited),
 }
 """Each with the app that it needs."""

@@ -129,8 +129,8 @@ def _g6(watch: Watch, session: Session) -> list[str]:
     }
     found = []
     for (session_id, turn, call), times in watch.started.items():
-        if session_id != session.session_id:
-            continue
+        if session_id != session.session_id or (session_id, turn, call) in watch.steps:
+            continue  # Steps of handlers have had their check as they ran.
         effect = effects.get((turn, call))
         if effect is None:
             found.append(f"G6: call {call} ran and was never committed")

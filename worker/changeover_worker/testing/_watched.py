@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from changeover_shared._events import StepCompleted, ToolCallEnd, TurnStarted
 from changeover_shared._items import AssistantMessage, Item, ToolResult, UserMessage
-from changeover_shared._words import StepEnding
+from changeover_shared._words import Effect, StepEnding
+from changeover_worker._agent import Agent
 from changeover_worker._app import App
+from changeover_worker._handler import Handler, Turn
 from changeover_worker._models.model import (
     Emit,
     EmitRefused,
@@ -21,6 +24,7 @@ from changeover_worker._models.model import (
     TextDelta,
 )
 from changeover_worker._session.signals import Moment
+from changeover_worker._turn.durable import DurableCall, StepCall
 from changeover_worker.testing._tap import Life, Tap
 from changeover_worker.testing._world import World
 
@@ -36,6 +40,8 @@ class Watch:
     """The step ids that models were asked for."""
     started: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """How often each call started: (session, turn, call id)."""
+    steps: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """How often each handler's step ran: (session, turn, name)."""
     emitted: dict[str, list[str]] = field(default_factory=dict)
     """What models have said while they streamed, piece by piece, by step id."""
     wrong: list[str] = field(default_factory=list)
@@ -47,6 +53,15 @@ class Watch:
         self.asked.append(request.step_id)
         if _holds() and self._is_over(request):
             self.wrong.append(f"G5: step {request.step_id} was asked again after its end")
+
+    def runs(self, turn: Turn[Any], step: StepCall) -> None:
+        """A handler's step is about to be run."""
+        ran = (turn.session_id, turn.turn_id, step.name)
+        self.steps[ran] = self.steps.get(ran, 0) + 1
+        if step.effect is Effect.ONCE and self.steps[ran] > 1 + step.retries:
+            self.wrong.append(f"G6: step {step.name!r} is `once` and ran {self.steps[ran]} times")
+        if ran in self.world.recorded and _holds():
+            self.wrong.append(f"G5: step {step.name!r} ran again after its result")
 
     async def moment(self, moment: Moment, session_id: str, detail: str) -> None:
         """A session has reached a moment."""
@@ -73,8 +88,9 @@ class Watch:
 
 
 def watched(app: App, watch: Watch) -> App:
-    """The same app; what its models are asked is noted."""
+    """The same app; what its models are asked and which handlers' steps run is noted."""
     twin = copy.copy(app)
+    twin._agents = {name: _watched_agent(agent, watch) for name, agent in app.agents.items()}
     twin._models = {name: _WatchedModel(app.model(name), watch) for name in app.model_names}
     return twin
 
@@ -105,6 +121,36 @@ def _holds() -> bool:
     do twice, since nothing outside Redis is fenced."""
     tap = AT_WORK.get(None)
     return tap is None or tap.life is not Life.THAWED
+
+
+def _watched_agent(agent: Agent, watch: Watch) -> Agent:
+    if not isinstance(agent, Handler):
+        return agent
+    function = agent.function
+
+    async def handler(turn: Turn[Any]) -> Any:
+        return await function(replace(turn, calls=_WatchedCalls(turn, watch)))
+
+    return replace(agent, function=handler)
+
+
+class _WatchedCalls:
+    """A handler's durable calls; a step's function says when it runs."""
+
+    def __init__(self, turn: Turn[Any], watch: Watch) -> None:
+        self._turn = turn
+        self._watch = watch
+
+    async def carry_out(self, call: DurableCall) -> Any:
+        if not isinstance(call, StepCall):
+            return await self._turn.calls.carry_out(call)
+        step = call
+
+        async def noted() -> Any:
+            self._watch.runs(self._turn, step)
+            return await step.function()
+
+        return await self._turn.calls.carry_out(replace(step, function=noted))
 
 
 class _WatchedModel:

@@ -11,6 +11,7 @@ from typing import Any
 
 from changeover_shared._errors import ExtraMissing
 from changeover_shared._events import Event
+from changeover_shared._items import StepRecord, decode_item
 from changeover_shared._settings import Settings
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys
@@ -47,6 +48,8 @@ class World:
         """How many commits each session has accepted."""
         self.on_grant: Callable[[], Awaitable[None]] | None = None
         """Called once, at the next grant, while the new holder waits."""
+        self.recorded: set[tuple[str, str, str]] = set()
+        """The finished steps of handlers: (session, turn, name)."""
         self.scenario_over = False
         self.store: Store
         self.lease_store: LeaseStore
@@ -114,6 +117,11 @@ class World:
         if script.name == "commit" and reply[0] == "OK":
             session = str(args[script.header.args.index("session")])
             self.commits[session] = self.commits.get(session, 0) + 1
+            turn = str(args[script.header.args.index("turn")])
+            for (body,) in _listed(script, args, "items"):
+                item = decode_item(str(body))
+                if isinstance(item, StepRecord):
+                    self.recorded.add((session, turn, item.name))
         await self.look()
 
     def _note_grants(self, script: Script, args: Sequence[Value], answers: list[Any]) -> bool:
@@ -242,6 +250,17 @@ async def fresh_world(settings: Settings, url: str | None) -> AsyncIterator[Worl
         yield world
     finally:
         await world.aclose()
+
+
+def _listed(script: Script, args: Sequence[Value], wanted: str) -> list[Sequence[Value]]:
+    """The records of one list among a script's arguments."""
+    at = len(script.header.args)
+    for name, fields in script.header.lists.items():
+        count, width = int(args[at]), len(fields)
+        if name == wanted:
+            return [args[at + 1 + k * width :][:width] for k in range(count)]
+        at += 1 + count * width
+    raise KeyError(wanted)
 
 
 def _fakeredis() -> Any:
