@@ -268,6 +268,7 @@ async def rung(store: LeaseStore, queue: str, suffix: str = "") -> bool:
 
 
 async def test_a_drained_worker_hands_over_and_leaves_nothing_behind(url: str) -> None:
+    """Case M6: a whole worker leaves no lease of any of its sessions."""
     gate = Gate()
     async with fleet(url, drain_grace="100ms") as (settings, client, store):
         receipts = await ask_many(client, "slow", 3)
