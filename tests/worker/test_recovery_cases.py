@@ -119,6 +119,33 @@ async def test_a_waiting_input_that_asks_for_more_is_the_next_turn() -> None:
         assert endings == [Ending.ABORTED, Ending.COMPLETED, Ending.COMPLETED]
 
 
+async def test_a_message_that_is_cancelled_while_it_is_folded_is_left_out() -> None:
+    """The commit that names it is refused whole, and the next one is made without it."""
+    async with bench() as on:
+        blocking = Blocking("write_file")
+        wish = {"on_takeover": "abort", "on_abort_input": "fold"}
+        app = app_of(ScriptedModel(call("write_file")), blocking.tool, **wish)
+        await on.submit("go")
+        await die_in_the_tool(on, app, blocking, "taken back", "kept")
+        tries = 0
+
+        async def listener(moment: Moment, session_id: str, detail: str) -> None:
+            nonlocal tries
+            if moment is Moment.BEFORE_COMMIT and detail == "end":
+                tries += 1
+                if tries == 1:
+                    await on.stores.producer.cancel(on.session, "message-1")
+
+        signals.listen(listener)
+        await on.run(app, SECOND)
+        assert tries == 2
+        endings = [await on.ending(id) for id in ("m1", "message-1", "message-2")]
+        assert endings == [Ending.ABORTED, Ending.CANCELLED, Ending.ABORTED]
+        texts = [i.text for i in await items_of(on) if isinstance(i, UserMessage)]
+        assert texts == ["go", "kept"]
+        assert (await checkpoint_of(on)).stats.turns == 1
+
+
 async def test_what_waits_when_a_takeover_aborts_is_the_next_turn_unless_it_is_folded() -> None:
     """Case 000-9: by default the waiting message is answered after the abort. Difference: folding
     is a choice of the agent, so that people get their answer unless they do not want it.
