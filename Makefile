@@ -50,7 +50,7 @@ format: .venv/.dev  ## Format, and write the generated files anew
 bench: .venv/.dev  ## Measure speed and memory on this machine (a few minutes)
 	@$(BIN)/python -m benchmarks
 
-chaos: .venv/.dev  ## Kill and freeze workers for SECONDS (60), seeded by SEED, and check the promises
+chaos: .venv/.dev  ## Sweep, then kill and freeze workers, each for SECONDS (60), seeded by SEED, and check the promises
 	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 clean:  ## Remove the virtual environment, caches and the embedded server's data

@@ -1,6 +1,8 @@
-"""`make chaos`: kills, freezes and drains while work comes in; then the promises are checked.
+"""`make chaos`: sweeps scenarios on real servers, then kills, freezes and drains real workers while
+work comes in, and checks the promises.
 
-Bounded by time, seeded; prints each blow as it falls, and exits 1 with every broken promise.
+Each half is bounded by time (the sweeps per server) and seeded; prints each blow as it falls, and
+exits 1 with every broken promise.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from changeover import SyncClient
 from changeover_shared._settings import read_settings
 from changeover_shared._store.sync_store import SyncStore
+from tests.chaos.sweeps import sweep_all
 from tests.support.main_job import ended, load, start_worker, supplier
 from tests.support.processes import Process, Processes, processes, wait_until
 from tests.support.promises import Sent, violations
@@ -110,7 +113,8 @@ def main() -> int:
     options = parser.parse_args()
     say(f"seed {options.seed}, {options.seconds:g} s")
     with tempfile.TemporaryDirectory(prefix="changeover-chaos-") as directory:
-        found = rage(options.seconds, options.seed, Path(directory))
+        found = sweep_all(options.seconds, options.seed, say)
+        found += rage(options.seconds, options.seed, Path(directory))
     for line in found:
         say(f"BROKEN {line}")
     say("every promise held" if not found else f"{len(found)} broken promises")
