@@ -98,7 +98,7 @@ async def test_a_handler_that_goes_another_way_quarantines_its_session(
         (told,) = [e for e in await on.events() if isinstance(e, SessionQuarantined)]
         assert told.error == (
             f"handler 'bot' went another way than before: {said}; nothing was run; deploy code "
-            "that makes the turn's calls in the recorded order, then redrive"
+            "that makes the turn's calls in the recorded order; the turn stays open"
         )
         (logged,) = [c.kwargs for c in on.log.calls if c.args == ("session_quarantined",)]
         assert (logged["session"], logged["turn"], logged["error"]) == ("s", "t_1", told.error)

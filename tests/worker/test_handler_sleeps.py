@@ -129,3 +129,27 @@ async def test_a_handler_that_holds_the_unwinding_up_changes_nothing() -> None:
         await on.run(app, "w:00000002")
         assert works.ran == {"after": 1}
         assert (await on.turns())[0].text == "I do not sleep"
+
+
+async def test_a_turn_that_has_slept_waits_for_nothing_and_may_sleep_again() -> None:
+    waits: list[int] = []
+
+    async with bench() as on:
+
+        async def look() -> None:
+            waits.append(len((await on.stores.worker.read_work(on.session)).waits))
+
+        async def handler(turn: Turn[Any]) -> str:
+            for k in range(2):
+                await turn.sleep("1h")
+                await turn.step(f"look {k}", look)
+            return "rested"
+
+        app = app_of(handler)
+        await on.submit("go")
+        for k in range(3):
+            await on.run(app, f"w:0000000{k}")
+            await on.pass_time(3_600_001)
+        assert (await on.turns())[0].text == "rested"
+        assert waits == [0, 0]
+        assert (await on.types()).count("turn_parked") == 2

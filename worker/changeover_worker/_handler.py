@@ -54,7 +54,7 @@ class TurnStopped(BaseException):
 
 class StepMismatch(TurnStopped):
     """The handler's durable calls are not those that the turn has recorded. The session is
-    quarantined, its turn stays open: put the old order back, then an operator redrives it."""
+    quarantined, its turn stays open: put the old order back before an operator lets it go on."""
 
 
 class DurableCalls(Protocol):

@@ -96,7 +96,7 @@ class HandlerTurn:
         run = self._running
         error = (
             f"handler {self._handler.name!r} went another way than before: {way}; nothing was run; "
-            "deploy code that makes the turn's calls in the recorded order, then redrive"
+            "deploy code that makes the turn's calls in the recorded order; the turn stays open"
         )
         head = await run.store.read_head(run.loaded.session_id)
         attempts = head.attempts if head is not None else 0
