@@ -176,7 +176,7 @@ def info_of(snapshot: Snapshot) -> SessionInfo:
         status=shown_status(head.status),
         tenant=head.tenant or None,
         worker=holder_of(snapshot) or None,
-        model=checkpoint.model,
+        model=checkpoint.model or None,
         turn_id=head.turn or None,
         seq=head.seq,
         first_seq=head.first_seq,

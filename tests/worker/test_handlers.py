@@ -12,13 +12,13 @@ from changeover_shared._events import (
     TurnCompleted,
 )
 from changeover_shared._items import AssistantMessage, UserMessage
-from changeover_shared._ops import MessageOp
+from changeover_shared._ops import CompactOp, MessageOp, RollbackOp
 from changeover_shared._words import Ending
 from changeover_worker import (
     App,
     Turn,
 )
-from changeover_worker.testing import ScriptedModel
+from changeover_worker.testing import ScriptedModel, say
 from tests.support.handling import Works, app_of, died_in, failure, report
 from tests.support.holding import bench, texts, until
 
@@ -182,3 +182,23 @@ async def test_a_result_that_has_no_json_fails_the_turn() -> None:
         kind, message = await failure(on)
         assert kind == "handler"
         assert message.startswith("the handler ran and returned a object that JSON cannot hold")
+
+
+async def test_the_context_of_a_handlers_session_is_compacted_and_rolled_back() -> None:
+    seen: list[list[str]] = []
+
+    async def handler(turn: Turn[Any]) -> str:
+        seen.append([getattr(item, "text", "") for item in turn.messages])
+        await turn.step("one", Works().gives("one"))
+        return f"re: {turn.text}"
+
+    async with bench() as on:
+        app = app_of(handler, ScriptedModel.by(lambda request: say("a summary")))
+        for k, op in enumerate(("one", "two", RollbackOp(to="t_2"), CompactOp(), "three"), 1):
+            await on.submit(op, f"o{k}")
+        await on.run(app)
+        endings = [await on.ending(f"o{k}") for k in range(1, 6)]
+        assert endings == [Ending.COMPLETED] * 5
+        assert seen[1] == ["one", "re: one", "two"]
+        assert "re: two" not in seen[2]
+        assert seen[2][-1] == "three"

@@ -73,6 +73,13 @@ class HandlerTurn:
         elif calls.mismatch:
             await self._quarantine(execution, calls.mismatch)
         elif returned is not None and returned.error is not None:
+            log = run.log
+            log.warning(
+                "handler_failed",
+                session=run.loaded.session_id,
+                turn=execution.turn_id,
+                exc_info=returned.error,
+            )
             failure = failure_of(returned.error, "handler")
             await run.write(fail(checkpoint, failure, now_ms=now_ms))
         elif returned is not None:
