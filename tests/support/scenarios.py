@@ -18,8 +18,17 @@ from changeover_worker import (
     Turn,
     tool,
 )
-from changeover_worker._models.scripted import ScriptedAnswer, ScriptedFailure
-from changeover_worker.testing import Scenario, ScriptedModel, User, call, calls, fail, say
+from changeover_worker.testing import (
+    Scenario,
+    ScriptedAnswer,
+    ScriptedFailure,
+    ScriptedModel,
+    User,
+    call,
+    calls,
+    fail,
+    say,
+)
 
 
 def speaker() -> App:

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
-from changeover_worker._models.scripted import ScriptedModel, call, calls, fail, say
+from changeover_worker._models.scripted import (
+    ScriptedAnswer,
+    ScriptedFailure,
+    ScriptedModel,
+    call,
+    calls,
+    fail,
+    say,
+)
 from changeover_worker.testing._sweep import Report, Scenario, sweep
 from changeover_worker.testing._user import User
 
-__all__ = ["Report", "Scenario", "ScriptedModel", "User", "call", "calls", "fail", "say", "sweep"]
+__all__ = [
+    "Report",
+    "Scenario",
+    "ScriptedAnswer",
+    "ScriptedFailure",
+    "ScriptedModel",
+    "User",
+    "call",
+    "calls",
+    "fail",
+    "say",
+    "sweep",
+]

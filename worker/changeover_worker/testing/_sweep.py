@@ -136,7 +136,7 @@ class _Runs:
                 said = f"it did not come to an end within {self._timeout_s:g} s"
             except AssertionError as failure:
                 failed = failure
-                said = f"the scenario fails: {failure}"
+                said = f"the scenario fails: {' '.join(str(failure).split()) or 'an assertion'}"
             except Exception as error:
                 error.add_note(f"sweep: {name}")
                 raise
