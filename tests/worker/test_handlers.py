@@ -12,7 +12,7 @@ from changeover_shared._events import (
     TurnCompleted,
 )
 from changeover_shared._items import AssistantMessage, UserMessage
-from changeover_shared._ops import CompactOp, MessageOp, RollbackOp
+from changeover_shared._ops import CompactOp, MessageOp, Op, RollbackOp
 from changeover_shared._words import Ending
 from changeover_worker import (
     App,
@@ -194,7 +194,8 @@ async def test_the_context_of_a_handlers_session_is_compacted_and_rolled_back() 
 
     async with bench() as on:
         app = app_of(handler, ScriptedModel.by(lambda request: say("a summary")))
-        for k, op in enumerate(("one", "two", RollbackOp(to="t_2"), CompactOp(), "three"), 1):
+        ops: list[str | Op] = ["one", "two", RollbackOp(to="t_2"), CompactOp(), "three"]
+        for k, op in enumerate(ops, 1):
             await on.submit(op, f"o{k}")
         await on.run(app)
         endings = [await on.ending(f"o{k}") for k in range(1, 6)]
