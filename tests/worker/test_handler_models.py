@@ -8,6 +8,7 @@ from typing import Any
 
 from changeover_shared._events import (
     AssistantSaid,
+    Delta,
     SessionConfigured,
     StepCompleted,
 )
@@ -51,6 +52,7 @@ async def test_a_handler_asks_the_model_and_keeps_its_answer() -> None:
         ]  # fmt: skip
         (heard,) = [e for e in await on.events() if isinstance(e, AssistantSaid)]
         assert heard.phase == "commentary"
+        assert {e.phase for e in await on.events() if isinstance(e, Delta)} == {"commentary"}
 
 
 async def test_an_answer_that_the_model_gave_as_such_is_shown_once() -> None:

@@ -15,6 +15,7 @@ from changeover_worker import (
     ModelError,
     Turn,
 )
+from changeover_worker._session.held import Held
 from changeover_worker._session.runner import RunEnd
 from tests.support.handling import Works, app_of, failure, records, report
 from tests.support.holding import bench, until
@@ -197,3 +198,19 @@ async def test_a_step_may_take_as_long_as_it_says_before_its_worker_counts_as_hu
         left_ms = stall - on.stores.worker.clock.now_ms()
         assert 4 * 3_600_000 < left_ms <= 4 * 3_600_000 + 60_000
         await on.die(run, held)
+
+
+async def test_an_interrupt_comes_before_what_the_handler_raises() -> None:
+    async with bench() as on:
+        holds: list[Held] = []
+
+        async def handler(turn: Turn[Any]) -> None:
+            await on.submit(InterruptOp(), "i1")
+            holds[0].note_control(1)
+            raise ValueError("boom")
+
+        await on.submit("go")
+        run, held = await on.begin(app_of(handler))
+        holds.append(held)
+        await run
+        assert await on.ending() is Ending.ABORTED
