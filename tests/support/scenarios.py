@@ -55,6 +55,14 @@ async def two_messages(user: User) -> None:
     assert await user.ended(second) == "completed"
 
 
+async def taken_back(user: User) -> None:
+    """Of two messages the second is taken back while it waits."""
+    first, second = await user.submit("one"), await user.submit("two")
+    assert (await user.cancel(second)).word == "CANCELLED"
+    assert await user.ended(second) == "cancelled"
+    assert await user.ended(first) == "completed"
+
+
 def toolsmith() -> App:
     """Asks for two tools at once, one of them `once`, and then answers."""
 
@@ -202,6 +210,7 @@ async def a_rate_limit(user: User) -> None:
 SCENARIOS: dict[str, tuple[Scenario, Callable[[], App]]] = {
     "one answer": (one_answer, speaker),
     "two messages": (two_messages, speaker),
+    "a message taken back": (taken_back, speaker),
     "two tools": (two_tools, toolsmith),
     "interrupt in mid-stream": (interrupt_in_mid_stream, rambler),
     "drain in mid-turn": (drain_in_mid_turn, toolsmith),

@@ -19,7 +19,15 @@ from changeover_shared._store import fleet
 from changeover_shared._store.scripts import Script, script
 from changeover_worker.testing import Report, User, sweep
 from changeover_worker.testing._watched import misfits
-from tests.support.scenarios import SCENARIOS, one_answer, speaker, toolsmith, two_tools
+from tests.support.scenarios import (
+    SCENARIOS,
+    one_answer,
+    reporter,
+    speaker,
+    three_steps,
+    toolsmith,
+    two_tools,
+)
 from tests.support.servers import SERVERS, running_server
 
 SAID = UserMessage(text="go")
@@ -111,6 +119,12 @@ async def test_a_once_tool_that_is_run_again_is_found_out(monkeypatch: pytest.Mo
     monkeypatch.setattr("changeover_worker._turn.recovery.unknown_calls", all_unfinished)
     with pytest.raises(AssertionError, match="G6: call c1 is `once` and started 2 times"):
         await sweep(two_tools, toolsmith)
+
+
+async def test_a_once_step_that_is_run_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("changeover_worker._turn.handler.may_have_run", lambda execution: ())
+    with pytest.raises(AssertionError, match="G6: step 'pay' is `once` and ran 2 times"):
+        await sweep(three_steps, reporter, only="commit#4 after freeze")
 
 
 async def test_a_scenario_that_fails_is_told_with_its_case() -> None:
