@@ -137,9 +137,7 @@ def test_a_failed_attempt_at_a_step_is_told_as_one() -> None:
         (SessionQuarantined(attempts=0, error="another way"), "quarantined: another way"),
     ],
 )
-def test_a_quarantine_says_why_if_that_is_known(
-    quarantined: SessionQuarantined, told: str
-) -> None:
+def test_a_quarantine_says_why_if_that_is_known(quarantined: SessionQuarantined, told: str) -> None:
     (line,) = Lines("bot").of(quarantined)
     assert line.strip() == f"── {told} ──"
 

@@ -9,6 +9,7 @@ import fakeredis
 import pytest
 
 from changeover_shared._checkpoint import Checkpoint, Stats
+from changeover_shared._events import SessionQuarantined
 from changeover_shared._items import MAX_COUNT, Json, Usage
 from changeover_shared._ops import MessageOp
 from changeover_shared._words import CommitKind, Ending, GiveUp, Next, Status
@@ -19,7 +20,6 @@ from changeover_worker._session.held import Drain
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.signals import Moment
 from changeover_worker._turn.draft import Draft
-from changeover_worker._turn.ending import CounterOverflow
 from changeover_worker.testing import ScriptedModel, say
 from tests.support.fleet import fake_executor, small_settings, stores_on
 from tests.support.holding import Bench, bench, until
@@ -167,9 +167,11 @@ async def test_a_metadata_that_a_dead_worker_took_is_there_for_its_successor() -
 # Counts
 
 
-async def test_a_turn_whose_end_cannot_be_counted_is_left_open_and_the_session_to_others() -> None:
-    """Case 001-23: at run time the session is given up as unable, with the reason in the log; its
-    worker lives, and no attempt counts towards a quarantine."""
+async def test_a_turn_whose_end_cannot_be_counted_stays_open_in_a_quarantined_session() -> (
+    None
+):
+    """Case 001-23: at run time the session is quarantined at once, with the reason in its journal
+    and in the log; nothing is counted, its turn stays open, and no model is asked again."""
     async with bench() as on:
         spent = Usage(input_tokens=MAX_COUNT - 5)
         await on.submit("hello")
@@ -180,14 +182,13 @@ async def test_a_turn_whose_end_cannot_be_counted_is_left_open_and_the_session_t
         await on.stores.worker.commit(grant.lease, commit)
         await on.stores.worker.give_up(grant.lease, GiveUp.HAND_OFF)
         end = await on.run(app_of(ScriptedModel.always(say("x", usage=Usage(input_tokens=6)))))
-        assert (end.how, end.turns, type(end.error)) == ("unable", 0, CounterOverflow)
+        assert (end.how, end.turns) == ("released", 0)
+        stopped = (await on.events())[-1]
+        assert isinstance(stopped, SessionQuarantined)
+        assert "input_tokens would pass" in stopped.error
         assert any("input_tokens would pass" in str(entry) for entry in on.log.calls)
         after = await checkpoint_of(on)
         assert after.execution is not None and after.stats == full.stats
         assert await on.ending() is None
         head = await on.stores.worker.read_head(on.session)
-        assert head is not None and (head.attempts, head.status) == (0, Status.PARKED)
-        await on.make_ready()
-        fits = say("y", usage=Usage(input_tokens=5))
-        assert (await on.run(app_of(ScriptedModel(fits)), SECOND)).how == "released"
-        assert (await checkpoint_of(on)).stats.usage.input_tokens == MAX_COUNT
+        assert head is not None and head.status is Status.QUARANTINED

@@ -54,7 +54,7 @@ class Agent:
     instructions: Instructions = ""
     """What the model is told before the conversation; a function is asked at each step."""
     tools: Sequence[Tool[..., Any]] = ()
-    compaction: Compaction | None = Compaction()
+    compaction: Compaction | None = field(default_factory=Compaction)
     """When the older part of the context becomes a summary; None leaves it to ops."""
     on_takeover: OnTakeover = "resume"
     """What becomes of a turn whose worker died: go on from its last step, or abort it."""

@@ -19,7 +19,7 @@ from changeover_worker._session.running import Running
 from changeover_worker._tools.output import as_json
 from changeover_worker._turn.draft import Draft, Setup
 from changeover_worker._turn.ending import fail
-from changeover_worker._turn.handler import finished, recovered, stopped
+from changeover_worker._turn.handler import finished, recovered
 from changeover_worker._turn.replay import Mismatch, Replay
 from changeover_worker._turn.start import settle_model
 
@@ -71,7 +71,7 @@ class HandlerTurn:
         if calls.failure is not None:
             await run.write(fail(checkpoint, calls.failure, now_ms=now_ms))
         elif calls.mismatch:
-            await self._quarantine(execution, calls.mismatch)
+            await self._quarantine(calls.mismatch)
         elif returned is not None and returned.error is not None:
             log = run.log
             log.warning(
@@ -86,7 +86,7 @@ class HandlerTurn:
             try:
                 calls.replay.end()
             except Mismatch as way:
-                await self._quarantine(execution, str(way))
+                await self._quarantine(str(way))
             else:
                 await run.write(self._finish(execution, returned.value))
 
@@ -98,23 +98,11 @@ class HandlerTurn:
             return fail(checkpoint, Failure(kind="handler", message=str(error)), now_ms=now_ms)
         return finished(checkpoint, result, self._written(execution), now_ms=now_ms)
 
-    async def _quarantine(self, execution: Execution, way: str) -> None:
+    async def _quarantine(self, way: str) -> None:
         """Stop the session: the code of its handler does not fit what the turn has recorded."""
-        run = self._running
-        error = (
+        await self._running.quarantine(
             f"handler {self._handler.name!r} went another way than before: {way}; nothing was run; "
             "deploy code that makes the turn's calls in the recorded order; the turn stays open"
-        )
-        head = await run.store.read_head(run.loaded.session_id)
-        attempts = head.attempts if head is not None else 0
-        await run.write(stopped(run.loaded.checkpoint, error, attempts))
-        log = run.log
-        log.error(
-            "session_quarantined",
-            session=run.loaded.session_id,
-            attempts=attempts,
-            turn=execution.turn_id,
-            error=error,
         )
 
     def _turn(self, execution: Execution, calls: Calls) -> Turn[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from pydantic import ValidationError
@@ -25,6 +26,7 @@ from changeover_worker._session.running import How, Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._turn.at_once import refuse
 from changeover_worker._turn.draft import Draft, Setup, Taken, new_step_id
+from changeover_worker._turn.ending import CounterOverflow
 from changeover_worker._turn.execution import open_calls
 from changeover_worker._turn.rolling_back import NO_PAST, Past
 from changeover_worker._turn.start import start
@@ -64,7 +66,7 @@ class SessionRun:
         """Go on until the session is not held any more. Raises `LeaseError` when it is lost."""
         run = self._running
         self._settle_control()
-        move = self._recover
+        move: Callable[[], Awaitable[None]] = self._recover
         rereads = 0
         while True:
             before = run.commits.written
@@ -75,6 +77,8 @@ class SessionRun:
                 await run.loaded.read_again()
                 self._settle_control()
                 move = self._recover
+            except CounterOverflow as full:
+                move = partial(run.quarantine, str(full))
             rereads = 0 if run.commits.written > before else rereads + (move != self._next)
             if rereads > _MAX_REREADS:
                 raise RuntimeError(f"{run.loaded.session_id!r} is refused again and again")

@@ -34,7 +34,6 @@ from changeover_worker._session.run import SessionRun
 from changeover_worker._session.running import Running
 from changeover_worker._session.writer import Writer
 from changeover_worker._tools.threads import Threads
-from changeover_worker._turn.ending import CounterOverflow
 from changeover_worker._turn.execution import may_have_run
 from changeover_worker._turn.recovery import unknown_calls
 
@@ -111,7 +110,7 @@ class SessionRunner:
             return RunEnd(how, run.turns, run.failed_turns)
         except LeaseError as why:
             return _ended("lost", run, why)
-        except (Unreadable, CounterOverflow) as why:
+        except Unreadable as why:
             return await self._unable(recorder, run, why)
         except Exception as why:
             self._log.exception("warning", code="session_crashed", session=loaded.session_id)

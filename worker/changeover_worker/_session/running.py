@@ -20,6 +20,7 @@ from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._tools.threads import Threads
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
+from changeover_worker._turn.quarantine import quarantined
 
 How = Literal["released", "handed_off", "closed"]
 
@@ -61,6 +62,18 @@ class Running:
     async def hand_off(self) -> None:
         """Give the session up, for another worker to go on at once."""
         await self.give_up(GiveUp.HAND_OFF, "handed_off")
+
+    async def quarantine(self, error: str) -> None:
+        """Stop the session until an operator acts: its open turn cannot go on anywhere."""
+        head = await self.store.read_head(self.loaded.session_id)
+        attempts = head.attempts if head is not None else 0
+        await self.write(quarantined(self.loaded.checkpoint, error, attempts))
+        self.log.error(
+            "session_quarantined",
+            session=self.loaded.session_id,
+            attempts=attempts,
+            error=error,
+        )
 
     def onward(self, turn_id: str, index: int) -> Onward:
         """How the turn goes on once nothing is pending: with step `index`, or elsewhere."""

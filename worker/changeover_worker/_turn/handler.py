@@ -25,7 +25,6 @@ from changeover_shared._events import (
     Delta,
     Event,
     Failure,
-    SessionQuarantined,
     TurnParked,
     TurnResumed,
     Warned,
@@ -189,15 +188,6 @@ def recovered(checkpoint: Checkpoint, *, takeover: bool) -> Draft | None:
     return replace(
         _moved(checkpoint, execution, *events, kind=CommitKind.RECOVER), items=tuple(lost)
     )
-
-
-def stopped(checkpoint: Checkpoint, error: str, attempts: int) -> Draft:
-    """Nobody goes on with the session until an operator acts; its turn stays open."""
-    execution = open_execution(checkpoint)
-    event = SessionQuarantined(attempts=attempts, error=error, **stamp(execution))
-    changed = execution.model_copy(update={"stopped": error})
-    draft = _moved(checkpoint, changed, event, kind=CommitKind.RECOVER)
-    return replace(draft, next=Next.QUARANTINE)
 
 
 def _moved(
