@@ -11,9 +11,15 @@ from changeover_shared._checkpoint import ActiveStep, Checkpoint, Execution, Pen
 from changeover_shared._events import StepCompleted, StepStarted, ToolCallEnd, TurnAborted
 from changeover_shared._items import AssistantMessage, ToolCall, ToolResult
 from changeover_shared._words import CommitKind, Effect, Ending, StepEnding
-from changeover_worker._agent import OnTakeover
 from changeover_worker._turn.draft import Draft, Onward
-from changeover_worker._turn.recovery import DECISIONS, Action, Found, found, recover
+from changeover_worker._turn.recovery import (
+    DECISIONS,
+    Action,
+    Found,
+    OnTakeover,
+    found,
+    recover,
+)
 
 UNKNOWN = "execution interrupted; result unknown after restart"
 STEP = ActiveStep(step_id="s_1_0_old", index=0, started_at_ms=20)

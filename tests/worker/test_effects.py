@@ -14,7 +14,7 @@ from changeover_shared._events import ToolCallBegin, ToolCallEnd
 from changeover_shared._items import ToolResult
 from changeover_shared._words import Ending
 from changeover_worker import ToolError
-from changeover_worker._agent import Agent, OnTakeover
+from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._models.model import ModelRequest
 from changeover_worker._models.scripted import Entry
@@ -22,6 +22,7 @@ from changeover_worker._session import signals
 from changeover_worker._session.signals import Moment
 from changeover_worker._tools.context import ToolContext
 from changeover_worker._tools.tool import EffectWord, tool
+from changeover_worker._turn.recovery import OnTakeover
 from changeover_worker.testing import ScriptedModel, call, calls, say
 from tests.support.holding import Bench, bench, until
 

@@ -15,7 +15,7 @@ from changeover_shared._events import StepCompleted, StepStarted, TurnFailed, Tu
 from changeover_shared._items import AssistantMessage, Usage
 from changeover_shared._ops import InterruptOp
 from changeover_shared._words import Ending, Status, StepEnding
-from changeover_worker._agent import Agent, OnTakeover
+from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._models.model import (
     Emit,
@@ -30,6 +30,7 @@ from changeover_worker._session.held import Held
 from changeover_worker._session.runner import RunEnd
 from changeover_worker._session.signals import Moment
 from changeover_worker._turn import retry
+from changeover_worker._turn.recovery import OnTakeover
 from changeover_worker.testing import ScriptedModel, call, fail, say
 from tests.support.holding import Bench, bench, texts, until
 

@@ -17,10 +17,10 @@ from changeover_worker._compaction import Compaction
 from changeover_worker._models.model import ToolSpec
 from changeover_worker._tools.tool import Tool
 from changeover_worker._turn.offload import READ_RESULT
+from changeover_worker._turn.recovery import OnTakeover
 
 R = TypeVar("R", default=Any)
 
-OnTakeover = Literal["resume", "abort"]
 OnAbortInput = Literal["next_turn", "fold"]
 _NOT_MADE: Final = "nothing was started"
 

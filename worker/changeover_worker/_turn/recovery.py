@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
 from changeover_shared._words import CommitKind, Effect, StepEnding
-from changeover_worker._agent import OnTakeover
 from changeover_worker._turn.draft import Draft, Folded, Onward
 from changeover_worker._turn.ending import UNKNOWN, abort, complete
 from changeover_worker._turn.execution import (
@@ -26,6 +25,9 @@ from changeover_worker._turn.execution import (
 )
 from changeover_worker._turn.retry import reopened
 from changeover_worker._turn.steps import advance
+
+OnTakeover = Literal["resume", "abort"]
+"""What an agent wants to become of a turn whose worker died."""
 
 RESTART: Final = "interrupted by restart"
 UNKNOWN_AFTER_RESTART: Final = f"{UNKNOWN} after restart"
