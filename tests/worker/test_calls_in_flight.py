@@ -16,13 +16,12 @@ from changeover_shared._events import ToolCallEnd
 from changeover_shared._items import ToolResult
 from changeover_shared._ops import InterruptOp
 from changeover_shared._words import Ending
+from changeover_worker import _stopping
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._models.scripted import ScriptedAnswer, ScriptedCall
-from changeover_worker._session import stopping
 from changeover_worker._session.held import Held
 from changeover_worker._session.runner import RunEnd
-from changeover_worker._tools import runner
 from changeover_worker._tools.context import ToolContext, ToolStopped
 from changeover_worker._tools.tool import Tool, tool
 from changeover_worker.testing import ScriptedModel, call, calls, say
@@ -117,8 +116,7 @@ async def test_a_turn_does_not_wait_for_a_thread_that_does_not_look() -> None:
 async def test_a_turn_does_not_wait_for_a_call_that_refuses_to_be_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stopping, "CLEAN_UP_S", 0.01)
-    monkeypatch.setattr(runner, "_CLEAN_UP_S", 0.01)
+    monkeypatch.setattr(_stopping, "CLEAN_UP_S", 0.01)
     started, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @tool
@@ -142,7 +140,7 @@ async def test_a_turn_does_not_wait_for_a_call_that_refuses_to_be_cancelled(
         before = await on.stores.dump()
         may_end.set()
         await ended.wait()
-        await until(lambda: not runner._left_behind, "its task has ended")
+        await until(lambda: not _stopping._left_behind, "its task has ended")
         assert await on.stores.dump() == before
 
 

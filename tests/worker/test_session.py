@@ -22,10 +22,11 @@ from changeover_shared._events import (
 from changeover_shared._items import AssistantMessage, ToolResult, Usage
 from changeover_shared._ops import CloseOp, InterruptOp, MessageOp, SetModelOp
 from changeover_shared._words import Ending, GiveUp, Status, StepEnding
+from changeover_worker import _stopping
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, TextDelta
-from changeover_worker._session import signals, stopping
+from changeover_worker._session import signals
 from changeover_worker._session.signals import Moment
 from changeover_worker._tools.context import ToolContext
 from changeover_worker._tools.tool import tool
@@ -273,7 +274,7 @@ async def test_text_that_comes_after_the_interrupt_is_refused() -> None:
 async def test_a_model_that_ignores_its_cancellation_is_left_behind_and_says_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stopping, "CLEAN_UP_S", 0.01)
+    monkeypatch.setattr(_stopping, "CLEAN_UP_S", 0.01)
 
     class Stubborn(Gate):
         async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
@@ -294,7 +295,7 @@ async def test_a_model_that_ignores_its_cancellation_is_left_behind_and_says_not
         assert (await run).how == "released"
         before = await on.types()
         model.go.set()
-        await until(lambda: not stopping._left_behind, "the model has ended")
+        await until(lambda: not _stopping._left_behind, "the model has ended")
         assert await on.types() == before
         assert before[-1] == "turn_aborted"
 

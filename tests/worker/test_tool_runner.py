@@ -33,8 +33,8 @@ from changeover_shared._checkpoint import (
 from changeover_shared._errors import ToolError
 from changeover_shared._items import Json, ToolCall, ToolResult, decode_item, encode_item
 from changeover_shared._words import Effect
+from changeover_worker import _stopping
 from changeover_worker._readable import MAX_DEPTH
-from changeover_worker._tools import runner
 from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
 from changeover_worker._tools.output import MAX_BYTES, MAX_ERROR
 from changeover_worker._tools.runner import run_tool
@@ -363,7 +363,7 @@ async def test_an_async_tool_that_hangs_is_cancelled_at_its_time_out(
 async def test_an_async_tool_that_ignores_its_cancellation_is_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runner, "_CLEAN_UP_S", 0.02)
+    monkeypatch.setattr(_stopping, "CLEAN_UP_S", 0.02)
     release = asyncio.Event()
     ended = asyncio.Event()
 

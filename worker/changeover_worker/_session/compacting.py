@@ -20,8 +20,8 @@ from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
 from changeover_worker._session.model_step import StepEnd, ask
 from changeover_worker._session.running import Running
-from changeover_worker._session.stopping import stop
 from changeover_worker._session.unheard import Unheard
+from changeover_worker._stopping import stop
 from changeover_worker._turn.ending import done, fail
 from changeover_worker._turn.execution import stamp
 from changeover_worker._turn.rewriting import (

@@ -24,7 +24,7 @@ from changeover_worker._session.model_step import StepEnd, ask
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.step_recorder import StepRecorder
-from changeover_worker._session.stopping import stop
+from changeover_worker._stopping import stop
 from changeover_worker._tools.output import as_json, readable
 from changeover_worker._tools.runner import told
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id

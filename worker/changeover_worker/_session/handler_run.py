@@ -19,7 +19,7 @@ from changeover_shared._events import Failure
 from changeover_shared._items import StepRecord
 from changeover_worker._handler import StepMismatch, Turn, TurnStopped
 from changeover_worker._session.held import Held
-from changeover_worker._session.stopping import stop
+from changeover_worker._stopping import stop
 from changeover_worker._tools.exits import contain_exits, in_tool
 from changeover_worker._turn.durable import DurableCall, StepCall, called
 from changeover_worker._turn.replay import Mismatch, Replay, answer_of

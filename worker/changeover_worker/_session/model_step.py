@@ -21,7 +21,7 @@ from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelR
 from changeover_worker._session.heard import Hearing, readable_answer, readable_delta
 from changeover_worker._session.held import Held
 from changeover_worker._session.signals import Moment, reached
-from changeover_worker._session.stopping import stop
+from changeover_worker._stopping import stop
 from changeover_worker._tools.output import readable
 from changeover_worker._turn.draft import Tail
 

@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from changeover_shared._events import Event
 from changeover_worker._app import OnEvent
 from changeover_worker._session.held import Drain, Held
-from changeover_worker._session.stopping import CLEAN_UP_S, stop
+from changeover_worker._stopping import CLEAN_UP_S, stop
 
 READER_EVENTS: Final = 256
 """How many events may wait for a reader."""

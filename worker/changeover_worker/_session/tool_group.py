@@ -9,7 +9,7 @@ from typing import Any
 from changeover_shared._checkpoint import PendingCall
 from changeover_shared._items import ToolResult
 from changeover_worker._session.held import Held
-from changeover_worker._session.stopping import stop
+from changeover_worker._stopping import stop
 from changeover_worker._tools.context import StopSignal, ToolStopped
 from changeover_worker._turn.ending import UNKNOWN
 from changeover_worker._turn.execution import error_result

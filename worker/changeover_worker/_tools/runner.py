@@ -9,25 +9,19 @@ import inspect
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import StopTurn, ToolError
 from changeover_shared._items import Json, ToolCall, ToolResult, TurnStop
 from changeover_shared._words import Effect
+from changeover_worker._stopping import stop
 from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
 from changeover_worker._tools.exits import ToolExit, contain_exits, in_tool
 from changeover_worker._tools.output import as_json, readable
 from changeover_worker._tools.threads import Threads
 from changeover_worker._tools.tool import Tool
-
-_CLEAN_UP_S: Final = 2.0
-"""How long a cancelled tool may clean up before it is left behind: less than the default margin of
-a lease, so that it is over before anybody else can be granted the session."""
-
-_left_behind: set[asyncio.Task[_Ended]] = set()
-"""Tools that outlast their cancellation; the loop itself holds tasks only weakly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +91,7 @@ async def _inline(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended |
     finally:
         ctx.stop.set("the call is over")
         if not task.done():
-            await _cancel(task)
+            await stop((task,))
 
 
 async def _capture(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended:
@@ -109,13 +103,6 @@ async def _capture(tool: Tool, call: ToolCall, ctx: ToolContext[Any]) -> _Ended:
         return _Ended(output=as_json(value))
     except BaseException as error:
         return _Ended(error=error)
-
-
-async def _cancel(task: asyncio.Task[_Ended]) -> None:
-    _left_behind.add(task)
-    task.add_done_callback(_left_behind.discard)
-    task.cancel()
-    await asyncio.wait({task}, timeout=_CLEAN_UP_S)
 
 
 async def _in_thread(
