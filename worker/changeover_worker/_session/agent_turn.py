@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from functools import partial
-from typing import Final
 
 from changeover_shared._checkpoint import Execution
-from changeover_shared._events import Failure
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
-from changeover_worker._session.backoff import pause_until, step_failed
+from changeover_worker._session.backoff import asked_again, pause_until
 from changeover_worker._session.compacting import Compacting
 from changeover_worker._session.folding import to_fold
 from changeover_worker._session.held import Drain
@@ -20,6 +18,7 @@ from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._session.tool_group import run_group
 from changeover_worker._turn.draft import Setup
+from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_calls, stamp
 from changeover_worker._turn.recovery import Found, found, recover
 from changeover_worker._turn.start import settle_model
@@ -88,8 +87,10 @@ class AgentTurn:
         elif self._is_given_up(end):
             await run.hand_off()
         elif end.response is None:
-            failure = end.failure or _CANCELLED_ITSELF
-            await step_failed(run, failure, end.tail, may_repeat=not end.calls_admitted)
+            draft = asked_again(run, end) or fail(
+                run.loaded.checkpoint, end.why, now_ms=run.now_ms, tail=end.tail
+            )
+            await run.write(draft, end.tail)
         else:
             await self._answer(execution, end, end.response)
 
@@ -132,8 +133,3 @@ class AgentTurn:
                     now_ms=run.now_ms,
                 )
                 await run.write(draft)
-
-
-_CANCELLED_ITSELF: Final = Failure(
-    kind="model_crashed", message="the model's task was cancelled from within"
-)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from changeover_shared._events import Failure
 from changeover_shared._store.clock import ServerClock
 from changeover_worker._session.held import Held
+from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
-from changeover_worker._turn.draft import Tail
-from changeover_worker._turn.ending import fail
+from changeover_worker._turn.draft import Draft
 from changeover_worker._turn.retry import retried
 
 
-async def step_failed(run: Running, failure: Failure, tail: Tail, *, may_repeat: bool) -> None:
-    """Commit that the model step in flight failed: it is asked again later, or its turn ends.
-
-    `may_repeat` is False when something of the answer was admitted that must not come twice.
-    Raises as `Running.write`.
-    """
-    checkpoint, now_ms = run.loaded.checkpoint, run.now_ms
-    again = may_repeat and retried(
-        checkpoint,
-        failure,
-        tail,
+def asked_again(run: Running, end: StepEnd) -> Draft | None:
+    """The commit that has a failed model step asked again later; None if it is not: its failure
+    would not pass, or something of the answer was admitted that must not come twice."""
+    if end.calls_admitted:
+        return None
+    return retried(
+        run.loaded.checkpoint,
+        end.why,
+        end.tail,
         retries=run.settings.model_retries,
-        now_ms=now_ms,
+        now_ms=run.now_ms,
         jitter=run.jitter,
     )
-    await run.write(again or fail(checkpoint, failure, now_ms=now_ms, tail=tail), tail)
 
 
 async def pause_until(held: Held, clock: ServerClock, until_ms: int) -> None:

@@ -176,7 +176,7 @@ class Compacting:
                 if isinstance(found, Failure):
                     return _End(failure=found, usage=usage, asked=attempt)
                 return _End(found, usage=usage, asked=attempt)
-            failure = end.failure or _CANCELLED_ITSELF
+            failure = end.why
             pause_s = _pause_s(failure, attempt, run.jitter())
             if not _may_repeat(failure, attempt) or time.monotonic() + pause_s >= until:
                 break
@@ -227,8 +227,3 @@ def _may_repeat(failure: Failure, attempt: int) -> bool:
 def _pause_s(failure: Failure, attempt: int, jitter: float) -> float:
     scheduled = PAUSE_S * attempt * (1 + jitter) / 2
     return max(scheduled, (failure.retry_after_ms or 0) / 1000)
-
-
-_CANCELLED_ITSELF: Final = Failure(
-    kind="model_crashed", message="the model's task was cancelled from within"
-)

@@ -9,7 +9,6 @@ from typing import Final
 
 from changeover_shared._checkpoint import Execution
 from changeover_shared._errors import Invalid, ToolError
-from changeover_shared._events import Failure
 from changeover_shared._items import StepRecord
 from changeover_worker._models.model import (
     Emit,
@@ -18,6 +17,7 @@ from changeover_worker._models.model import (
     ModelResponse,
     TextDelta,
 )
+from changeover_worker._session.backoff import asked_again
 from changeover_worker._session.handler_run import Asked, Calls, HandlerRun
 from changeover_worker._session.held import Drain
 from changeover_worker._session.model_step import StepEnd, ask
@@ -41,14 +41,11 @@ from changeover_worker._turn.handler import (
     said,
     slept,
 )
-from changeover_worker._turn.retry import reopened, retried
+from changeover_worker._turn.retry import reopened
 from changeover_worker._turn.steps import step_limit
 
 HELD_SLEEP_MS: Final = 1000
 """The longest sleep that a worker waits out."""
-_CANCELLED_ITSELF: Final = Failure(
-    kind="model_crashed", message="the model's task was cancelled from within"
-)
 
 
 class HandlerCalls:
@@ -166,13 +163,20 @@ class HandlerCalls:
                 response = _as_phase(end.response, call)
                 draft, record = heard(run.loaded.checkpoint, response, end.tail, now_ms=run.now_ms)
                 await self._record(asked, draft, record, end.tail)
-            elif run.held.drain_level is not Drain.NOW and not await self._again(end):
-                failure = end.failure or _CANCELLED_ITSELF
-                draft, record = refused(run.loaded.checkpoint, failure, end.tail)
-                await self._record(asked, draft, record, end.tail)
+            elif run.held.drain_level is not Drain.NOW:
+                await self._failed(asked, end)
             if self.may_go_on and self._execution.retry is not None and not asked.answer.done():
                 continue
             return
+
+    async def _failed(self, asked: Asked, end: StepEnd) -> None:
+        run = self._running
+        again = asked_again(run, end)
+        if again is not None:
+            await run.write(again, end.tail)
+        else:
+            draft, record = refused(run.loaded.checkpoint, end.why, end.tail)
+            await self._record(asked, draft, record, end.tail)
 
     async def _opened(self, model: str) -> bool:
         """Open the model step that is next, once the pause before it is over; whether to ask."""
@@ -216,25 +220,6 @@ class HandlerCalls:
             run.held,
             timeout_s=run.settings.step_timeout.total_seconds(),
         )
-
-    async def _again(self, end: StepEnd) -> bool:
-        """Whether the model is asked again later: committed, if so."""
-        run = self._running
-        draft = (
-            None
-            if end.calls_admitted
-            else retried(
-                run.loaded.checkpoint,
-                end.failure or _CANCELLED_ITSELF,
-                end.tail,
-                retries=run.settings.model_retries,
-                now_ms=run.now_ms,
-                jitter=run.jitter,
-            )
-        )
-        if draft is not None:
-            await run.write(draft, end.tail)
-        return draft is not None
 
     # Sleep
 

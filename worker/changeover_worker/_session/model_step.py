@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from changeover_shared._errors import ChangeoverError, TooLarge
 from changeover_shared._events import Failure, Warned
@@ -37,6 +37,12 @@ class StepEnd:
     calls_admitted: bool = False
     """A tool call was heard, whole or in part: asking again might run it twice."""
 
+    @property
+    def why(self) -> Failure:
+        """Why there is no response in a session that did not have to stop: without a failure only
+        the model itself can have cancelled its task."""
+        return self.failure or _CANCELLED_ITSELF
+
 
 class Recording(Protocol):
     """Where a model step's deltas go."""
@@ -58,6 +64,10 @@ class Recording(Protocol):
         """End the step; what it leaves behind."""
         ...
 
+
+_CANCELLED_ITSELF: Final = Failure(
+    kind="model_crashed", message="the model's task was cancelled from within"
+)
 
 Question = Callable[[Emit], Awaitable[ModelResponse]]
 """Asks the model, with whatever has to be found out first."""
