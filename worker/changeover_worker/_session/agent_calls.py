@@ -31,7 +31,7 @@ class AgentCalls:
         self._running = running
         self._told = ""
 
-    async def question(self, execution: Execution, step_id: str, emit: Emit) -> ModelResponse:
+    async def question(self, execution: Execution, emit: Emit) -> ModelResponse:
         """Ask the session's model. Raises whatever it raises."""
         model = self._running.app.model(str(self._running.loaded.checkpoint.model))
         self._told = await self._instructions(execution)
@@ -41,7 +41,7 @@ class AgentCalls:
             tools=self._specs(),
             session_id=self._running.loaded.session_id,
             turn_id=execution.turn_id,
-            step_id=step_id,
+            step_id=execution.step.step_id if execution.step else "",
         )
         return await model.respond(request, emit)
 

@@ -8,18 +8,17 @@ from functools import partial
 from changeover_shared._checkpoint import Execution
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
-from changeover_worker._session.backoff import asked_again, pause_until
+from changeover_worker._session.asking import ask_for, asked_again, pause_until
 from changeover_worker._session.compacting import Compacting
 from changeover_worker._session.folding import to_fold
 from changeover_worker._session.held import Drain
-from changeover_worker._session.model_step import StepEnd, ask
+from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
-from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._session.tool_group import run_group
 from changeover_worker._turn.draft import Setup
 from changeover_worker._turn.ending import fail
-from changeover_worker._turn.execution import open_calls, stamp
+from changeover_worker._turn.execution import open_calls
 from changeover_worker._turn.recovery import Found, found, recover
 from changeover_worker._turn.start import settle_model
 from changeover_worker._turn.steps import answered, landed
@@ -70,19 +69,11 @@ class AgentTurn:
 
     async def _ask(self, execution: Execution) -> None:
         """One model step, from its question to the commit that ends it."""
-        run, held = self._running, self._running.held
+        run = self._running
         if not await self._compaction.if_needed(execution):
             return
-        step_id = execution.step.step_id if execution.step else None
-        await reached(Moment.STEP_STARTED, run.loaded.session_id, str(step_id))
-        end = await ask(
-            partial(self._calls.question, execution, str(step_id)),
-            StepRecorder(run.recorder, stamp(execution, step_id)),
-            held,
-            timeout_s=run.settings.step_timeout.total_seconds(),
-        )
-        run.stop_if_lost()
-        if held.interrupted:
+        end = await ask_for(run, execution, partial(self._calls.question, execution))
+        if run.held.interrupted:
             await run.abort(end.tail)
         elif self._is_given_up(end):
             await run.hand_off()

@@ -17,20 +17,19 @@ from changeover_worker._models.model import (
     ModelResponse,
     TextDelta,
 )
-from changeover_worker._session.backoff import asked_again
+from changeover_worker._session.asking import ask_for, asked_again
 from changeover_worker._session.handler_run import Asked, Calls, HandlerRun
 from changeover_worker._session.held import Drain
-from changeover_worker._session.model_step import StepEnd, ask
+from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
-from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._stopping import stop
 from changeover_worker._tools.output import as_json, readable
 from changeover_worker._tools.runner import told
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
 from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, StepCall
 from changeover_worker._turn.ending import fail
-from changeover_worker._turn.execution import open_execution, stamp
+from changeover_worker._turn.execution import open_execution
 from changeover_worker._turn.handler import (
     begun,
     heard,
@@ -156,7 +155,6 @@ class HandlerCalls:
             return
         while await self._opened(name):
             end = await self._ask(call, name)
-            run.stop_if_lost()
             if run.held.interrupted:
                 await run.abort(end.tail)
             elif end.response is not None:
@@ -196,13 +194,12 @@ class HandlerCalls:
 
     async def _ask(self, call: ModelCall, name: str) -> StepEnd:
         run, execution = self._running, self._execution
-        step_id = execution.step.step_id if execution.step else ""
         request = ModelRequest(
             instructions=call.instructions,
             items=call.items,
             session_id=run.loaded.session_id,
             turn_id=self._turn_id,
-            step_id=step_id,
+            step_id=execution.step.step_id if execution.step else "",
         )
 
         async def question(emit: Emit) -> ModelResponse:
@@ -213,13 +210,7 @@ class HandlerCalls:
 
             return await run.app.model(name).respond(request, in_phase)
 
-        await reached(Moment.STEP_STARTED, run.loaded.session_id, step_id)
-        return await ask(
-            question,
-            StepRecorder(run.recorder, stamp(execution, step_id)),
-            run.held,
-            timeout_s=run.settings.step_timeout.total_seconds(),
-        )
+        return await ask_for(run, execution, question)
 
     # Sleep
 

@@ -1,13 +1,34 @@
-"""A model step that failed: asked again after a pause, which a worker waits out if it is short."""
+"""The open model step: asked, and asked again after a pause if it failed."""
 
 from __future__ import annotations
 
+from changeover_shared._checkpoint import Execution
 from changeover_shared._store.clock import ServerClock
 from changeover_worker._session.held import Held
-from changeover_worker._session.model_step import StepEnd
+from changeover_worker._session.model_step import Question, StepEnd, ask
 from changeover_worker._session.running import Running
+from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._turn.draft import Draft
+from changeover_worker._turn.execution import stamp
 from changeover_worker._turn.retry import retried
+
+
+async def ask_for(run: Running, execution: Execution, question: Question) -> StepEnd:
+    """Ask the model for the step that is open; what it says goes into the journal as it comes.
+
+    Raises the `LeaseError` with which the session was lost meanwhile.
+    """
+    step_id = execution.step.step_id if execution.step else None
+    await reached(Moment.STEP_STARTED, run.loaded.session_id, str(step_id))
+    end = await ask(
+        question,
+        StepRecorder(run.recorder, stamp(execution, step_id)),
+        run.held,
+        timeout_s=run.settings.step_timeout.total_seconds(),
+    )
+    run.stop_if_lost()
+    return end
 
 
 def asked_again(run: Running, end: StepEnd) -> Draft | None:
