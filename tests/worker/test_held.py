@@ -119,16 +119,16 @@ async def test_after_a_loss_nothing_leaves_the_process() -> None:
     ],
     ids=["control", "loss", "drain", "urgent drain"],
 )
-async def test_whatever_wants_the_session_ends_its_pause(say: Callable[[Held], None]) -> None:
+async def test_whatever_wants_the_session_ends_all_its_pauses(say: Callable[[Held], None]) -> None:
     held = Held(LEASE, 0, trusted_until=0.0)
-    pause = asyncio.create_task(held.changed_or(3600))
-    await until(lambda: held._waiter is not None, "it waits")
+    pauses = [asyncio.create_task(held.changed_or(seconds)) for seconds in (3600, None)]
+    await until(lambda: len(held._waiters) == 2, "both wait")
     from_a_thread(lambda: held.alert(0))
     await asyncio.sleep(0)
-    assert not pause.done() and not held.leaving
+    assert not any(pause.done() for pause in pauses) and not held.leaving
     from_a_thread(lambda: say(held))
     async with asyncio.timeout(10):
-        await pause
+        await asyncio.gather(*pauses)
     assert held.leaving
     async with asyncio.timeout(10):
         await held.changed_or(3600)

@@ -84,7 +84,7 @@ async def in_backoff(
     async with bench() as on:
         await on.submit("go")
         run, held = await on.begin(app_of(model, **agent))
-        await until(lambda: held._waiter is not None, "the worker waits")
+        await until(lambda: bool(held._waiters), "the worker waits")
         async with asyncio.timeout(10):
             yield on, run, held
 
@@ -367,7 +367,7 @@ class TestPauseInTheSlot:
             assert (await run).how == "handed_off"
             assert await on.stores.worker.read_checkpoint(on.session) == before
             next_run, next_held = await on.begin(app_of(model), OTHER)
-            await until(lambda: next_held._waiter is not None, "the next worker waits as well")
+            await until(lambda: bool(next_held._waiters), "the next worker waits as well")
             assert len(model.requests) == 1
             await on.die(next_run, next_held)
             await on.pass_time(HOUR_MS)

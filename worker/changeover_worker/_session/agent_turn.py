@@ -50,10 +50,9 @@ class AgentTurn:
         if execution.op == "compact":
             await self._compaction.go_on(execution)
             return
-        if found(execution) is Found.PAUSE and execution.retry is not None:
-            await pause_until(run.held, run.store.clock, execution.retry.until_ms)
-            if run.held.leaving:
-                return
+        retry = execution.retry if found(execution) is Found.PAUSE else None
+        if retry and not await pause_until(run, retry.until_ms):
+            return
         checkpoint, changed = settle_model(loaded.checkpoint, self._setup, execution.turn_id)
         onward = run.onward(execution.turn_id, execution.next_step)
         draft = recover(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from changeover_shared._checkpoint import Execution
-from changeover_shared._store.clock import ServerClock
-from changeover_worker._session.held import Held
 from changeover_worker._session.model_step import Question, StepEnd, ask
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
@@ -46,9 +44,8 @@ def asked_again(run: Running, end: StepEnd) -> Draft | None:
     )
 
 
-async def pause_until(held: Held, clock: ServerClock, until_ms: int) -> None:
-    """Wait until a time on Redis's clock, or less: a pause is a step boundary, so it ends at once
-    when the session has to stop and when it is wanted elsewhere. `held.leaving` tells which."""
-    left_ms = until_ms - clock.now_ms()
-    if left_ms > 0:
-        await held.changed_or(left_ms / 1000)
+async def pause_until(run: Running, until_ms: int) -> bool:
+    """Wait until a time on Redis's clock. False, at once, when the session has to stop and when it
+    is wanted elsewhere: a pause is a step boundary."""
+    await run.held.changed_or(max(0, until_ms - run.now_ms) / 1000)
+    return not run.held.leaving

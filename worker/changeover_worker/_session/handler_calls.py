@@ -17,8 +17,8 @@ from changeover_worker._models.model import (
     ModelResponse,
     TextDelta,
 )
-from changeover_worker._session.asking import ask_for, asked_again
-from changeover_worker._session.handler_run import Asked, Calls, HandlerRun
+from changeover_worker._session.asking import ask_for, asked_again, pause_until
+from changeover_worker._session.handler_run import Asked, Calls
 from changeover_worker._session.held import Drain
 from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
@@ -50,10 +50,9 @@ HELD_SLEEP_MS: Final = 1000
 class HandlerCalls:
     """Carries the calls of one run out, each to its commit, unless the session must stop."""
 
-    def __init__(self, running: Running, calls: Calls, handler: HandlerRun) -> None:
+    def __init__(self, running: Running, calls: Calls) -> None:
         self._running = running
         self._calls = calls
-        self._handler = handler
         self._turn_id = open_execution(running.loaded.checkpoint).turn_id
 
     @property
@@ -184,7 +183,7 @@ class HandlerCalls:
             await run.write(fail(run.loaded.checkpoint, failure, now_ms=run.now_ms))
             return False
         retry = execution.retry
-        if retry and not await self._handler.pause((retry.until_ms - run.now_ms) / 1000):
+        if retry and not await pause_until(run, retry.until_ms):
             return False
         step_id = new_step_id(self._turn_id, execution.next_step)
         onward = Onward(step_id, model, run.settings.max_steps)
@@ -218,10 +217,9 @@ class HandlerCalls:
         run = self._running
         begun_before = self._execution.handler_step
         until_ms = begun_before.until_ms if begun_before else run.now_ms + call.span_ms
-        left_ms = until_ms - run.now_ms
-        if left_ms > HELD_SLEEP_MS:
+        if until_ms - run.now_ms > HELD_SLEEP_MS:
             await run.write(parked(run.loaded.checkpoint, until_ms))
-        elif await self._handler.pause(left_ms / 1000):
+        elif await pause_until(run, until_ms):
             await self._record(asked, *slept(run.loaded.checkpoint))
 
     @property

@@ -28,7 +28,6 @@ MAX_CALLS: Final = 4096
 """How many durable calls one turn may make."""
 UNWIND_S: Final = 1.0
 """How long an unwound handler may clean up before it is cancelled as well."""
-_HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +173,7 @@ class HandlerRun:
         loop = asyncio.get_running_loop()
         contain_exits(loop)
         self._task = loop.create_task(self._run(), name=f"handler-{self._turn.turn_id}")
-        self._leaving = loop.create_task(self._until_leaving())
+        self._leaving = loop.create_task(self._held.changed_or(None))
         return self
 
     async def __aexit__(
@@ -214,21 +213,12 @@ class HandlerRun:
         finally:
             asked.cancel()
 
-    async def pause(self, seconds: float) -> bool:
-        """Wait; False, at once, when the session must stop or is wanted elsewhere."""
-        await asyncio.wait((self._leaving,), timeout=max(0.0, seconds))
-        return not self._leaving.done()
-
     async def _run(self) -> Returned:
         in_tool()
         try:
             return Returned(value=await self._function(self._turn))
         except BaseException as error:
             return Returned(error=error)
-
-    async def _until_leaving(self) -> None:
-        while not self._held.leaving:
-            await self._held.changed_or(_HOUR_S)
 
 
 def _invalid(field: str, reason: str) -> Invalid:

@@ -51,7 +51,7 @@ class HandlerTurn:
         calls = Calls(replay)
         turn = self._turn(execution, calls)
         async with HandlerRun(self._handler.function, turn, calls, run.held) as handler:
-            carried = HandlerCalls(run, calls, handler)
+            carried = HandlerCalls(run, calls)
             timeout_s = run.settings.step_timeout.total_seconds()
             while (asked := await handler.next_call(timeout_s)) is not None:
                 await carried.carry_out(asked)

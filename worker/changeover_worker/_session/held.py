@@ -35,7 +35,7 @@ class Held:
         "_loop",
         "_running",
         "_urgent",
-        "_waiter",
+        "_waiters",
         "ctl_epoch",
         "drain_level",
         "lease",
@@ -61,7 +61,7 @@ class Held:
         self.drain_level = Drain.NO
         self._loop = asyncio.get_running_loop()
         self._running: tuple[asyncio.Task[object], ...] = ()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
         self._urgent: Callable[[], None] | None = None
 
     def alert(self, ctl_epoch: int) -> None:
@@ -96,15 +96,16 @@ class Held:
         """Whether the session has to stop, or is wanted elsewhere at its next step boundary."""
         return self.stopped or self.drain_level is not Drain.NO
 
-    async def changed_or(self, seconds: float) -> None:
-        """Wait so long, or until the session is `leaving`. One task may wait at a time."""
+    async def changed_or(self, seconds: float | None) -> None:
+        """Wait so long, None for ever, or until the session is `leaving`."""
         if self.leaving:
             return
-        self._waiter = self._loop.create_future()
+        waiter = self._loop.create_future()
+        self._waiters.add(waiter)
         try:
-            await asyncio.wait((self._waiter,), timeout=seconds)
+            await asyncio.wait((waiter,), timeout=seconds)
         finally:
-            self._waiter = None
+            self._waiters.discard(waiter)
 
     def note_control(self, ctl_epoch: int) -> None:
         """Say the same as `alert`, on the loop."""
@@ -154,5 +155,6 @@ class Held:
             self._urgent()
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
