@@ -10,7 +10,7 @@ from changeover_shared._store.records import InboxEntry
 from changeover_worker._session.running import Running
 from changeover_worker._turn.draft import Folded
 from changeover_worker._turn.recovery import aborts
-from changeover_worker._turn.start import heard
+from changeover_worker._turn.start import user_message
 
 
 async def to_fold(running: Running, execution: Execution) -> tuple[Folded, ...]:
@@ -28,7 +28,9 @@ async def to_fold(running: Running, execution: Execution) -> tuple[Folded, ...]:
         op = None if entry is None or waiting.group else _plain_message(entry)
         if op is None:
             break
-        found.append(Folded(waiting.n, waiting.submission_id, heard(op, waiting.submission_id)))
+        found.append(
+            Folded(waiting.n, waiting.submission_id, user_message(op, waiting.submission_id))
+        )
     return tuple(found)
 
 

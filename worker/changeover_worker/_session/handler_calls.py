@@ -31,8 +31,8 @@ from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, StepC
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_execution
 from changeover_worker._turn.handler import (
+    answered,
     begun,
-    heard,
     opened,
     parked,
     recorded,
@@ -158,7 +158,9 @@ class HandlerCalls:
                 await run.abort(end.tail)
             elif end.response is not None:
                 response = _as_phase(end.response, call)
-                draft, record = heard(run.loaded.checkpoint, response, end.tail, now_ms=run.now_ms)
+                draft, record = answered(
+                    run.loaded.checkpoint, response, end.tail, now_ms=run.now_ms
+                )
                 await self._record(asked, draft, record, end.tail)
             elif run.held.drain_level is not Drain.NOW:
                 await self._failed(asked, end)

@@ -1,7 +1,7 @@
 """A handler's turn, as pure functions: each is the draft of the commit that records one move.
 
     begun                      a step is about to run: from here on it may have run
-    opened, heard, refused     the model is asked; it answered; it failed for good
+    opened, answered, refused  the model is asked; it answered; it failed for good
     said, slept, recorded      a call has ended, its record is in the transcript
     parked                     a sleep that needs no worker
     finished                   the handler returned
@@ -44,7 +44,7 @@ from changeover_worker._turn.execution import (
     stamp,
 )
 from changeover_worker._turn.replay import response_json
-from changeover_worker._turn.steps import warnings_of
+from changeover_worker._turn.steps import close_answered
 from changeover_worker._turn.streamed import with_streamed
 
 SLEEP: Final = "sleep"
@@ -76,25 +76,15 @@ def opened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
     return _moved(checkpoint, execution, began)
 
 
-def heard(
+def answered(
     checkpoint: Checkpoint, response: ModelResponse, tail: Tail, *, now_ms: int
 ) -> tuple[Draft, StepRecord]:
     """The model answered."""
-    execution = open_execution(checkpoint)
-    step_id = execution.step.step_id if execution.step else None
-    message = response.message
-    events: list[Event] = [*tail.events]
-    if message.text:
-        text = AssistantSaid(phase=message.phase, text=message.text, **stamp(execution, step_id))
-        events.append(text)
-    execution, ended = close_step(
-        execution, StepEnding.COMPLETED, response.usage, ranges(tail.seqs)
-    )
-    execution = execution.model_copy(update={"next_step": execution.next_step + 1})
+    before = open_execution(checkpoint)
+    execution, events = close_answered(before, response.message, response, tail)
     checkpoint = with_streamed(checkpoint, ranges(tail.seqs), now_ms)
     record = StepRecord(name=ModelCall.name, kind=ModelCall.kind, output=response_json(response))
-    warned = warnings_of(response, execution, step_id)
-    return _ended(checkpoint, execution, record, *events, *ended, *warned), record
+    return _ended(checkpoint, execution, record, *events), record
 
 
 def refused(checkpoint: Checkpoint, failure: Failure, tail: Tail) -> tuple[Draft, StepRecord]:

@@ -123,7 +123,7 @@ def _start_message(
         changed = ModelChanged(model=str(op.model), previous=checkpoint.model, turn_id=turn_id)
         events.insert(0, changed)
         checkpoint = checkpoint.model_copy(update={"model": op.model})
-    said = heard(op, taken.submission_id)
+    said = user_message(op, taken.submission_id)
     if known and setup.asks:
         execution, began = open_step(
             execution, step_id=step_id, model=str(checkpoint.model), now_ms=now_ms
@@ -140,7 +140,7 @@ def _start_message(
     return draft if known else fail_at_start(draft, unknown_model(str(op.model)), now_ms=now_ms)
 
 
-def heard(op: MessageOp, submission_id: str) -> UserMessage:
+def user_message(op: MessageOp, submission_id: str) -> UserMessage:
     """A message as the transcript keeps it."""
     return UserMessage(
         text=op.text, attachments=op.attachments, author=op.author, submission_id=submission_id

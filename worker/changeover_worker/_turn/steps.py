@@ -61,7 +61,7 @@ def answered(
     """
     message = _with_distinct_ids(response.message, shown)
     before = open_execution(checkpoint)
-    execution, events = _close_answered(before, message, response, tail)
+    execution, events = close_answered(before, message, response, tail)
     checkpoint = with_streamed(checkpoint, ranges(tail.seqs), now_ms)
     if not message.tool_calls:
         return complete(
@@ -132,7 +132,24 @@ def advance(
     return Draft(kind, execution.turn_id, changed, progress=progress, items=items, events=events)
 
 
-def warnings_of(response: ModelResponse, execution: Execution, step_id: str | None) -> list[Event]:
+def close_answered(
+    execution: Execution, message: AssistantMessage, response: ModelResponse, tail: Tail
+) -> tuple[Execution, list[Event]]:
+    """End the model step in flight with its answer, which counts as `message`."""
+    step_id = execution.step.step_id if execution.step else None
+    events: list[Event] = [*tail.events]
+    if message.text:
+        events.append(
+            AssistantSaid(phase=message.phase, text=message.text, **stamp(execution, step_id))
+        )
+    execution, ended = close_step(
+        execution, StepEnding.COMPLETED, response.usage, ranges(tail.seqs)
+    )
+    events += [*ended, *_warnings_of(response, execution, step_id)]
+    return execution.model_copy(update={"next_step": execution.next_step + 1}), events
+
+
+def _warnings_of(response: ModelResponse, execution: Execution, step_id: str | None) -> list[Event]:
     """What people should know of an answer that is taken as it is."""
     texts: dict[str, str] = {}
     if response.stop == "length":
@@ -144,22 +161,6 @@ def warnings_of(response: ModelResponse, execution: Execution, step_id: str | No
     return [
         Warned(code=code, text=text, **stamp(execution, step_id)) for code, text in texts.items()
     ]
-
-
-def _close_answered(
-    execution: Execution, message: AssistantMessage, response: ModelResponse, tail: Tail
-) -> tuple[Execution, list[Event]]:
-    step_id = execution.step.step_id if execution.step else None
-    events: list[Event] = [*tail.events]
-    if message.text:
-        events.append(
-            AssistantSaid(phase=message.phase, text=message.text, **stamp(execution, step_id))
-        )
-    execution, ended = close_step(
-        execution, StepEnding.COMPLETED, response.usage, ranges(tail.seqs)
-    )
-    events += [*ended, *warnings_of(response, execution, step_id)]
-    return execution.model_copy(update={"next_step": execution.next_step + 1}), events
 
 
 def _pending(
