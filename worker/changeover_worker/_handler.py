@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Final, Generic, Literal, Protocol, cast, get_args
+from typing import Any, Final, Generic, Protocol, cast, get_args
 
 from typing_extensions import TypeVar
 
@@ -25,6 +25,7 @@ from changeover_worker._agent import Agent
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._readable import readable
 from changeover_worker._tools.output import MAX_BYTES
+from changeover_worker._tools.tool import EffectWord
 from changeover_worker._turn.durable import (
     DurableCall,
     ModelCall,
@@ -35,9 +36,7 @@ from changeover_worker._turn.durable import (
 
 R = TypeVar("R", default=Any)
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
-EffectWord = Literal["pure", "idempotent", "once"]
 MAX_NAME: Final = 256
 """How many characters a step's name may have."""
 
