@@ -19,7 +19,7 @@ from changeover_shared._errors import (
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store.records import Lease, Renewed
-from changeover_worker._app import AppBroken, load_app
+from changeover_worker._app_loading import AppBroken, load_app
 from changeover_worker._process.keeper import batches, loss, trust
 from changeover_worker._process.name import default_name
 from changeover_worker._process.serve import exit_code

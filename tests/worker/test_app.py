@@ -13,7 +13,8 @@ import pytest
 from changeover_shared._errors import AppNotFound, Invalid, SetupError
 from changeover_worker import _app
 from changeover_worker._agent import Agent
-from changeover_worker._app import App, load_app
+from changeover_worker._app import App
+from changeover_worker._app_loading import load_app
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
 from changeover_worker.testing import ScriptedModel, say
 

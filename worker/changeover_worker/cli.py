@@ -23,7 +23,7 @@ from changeover_shared._errors import (
 from changeover_shared._exit_codes import BUG, MENDABLE, MISCONFIGURED, UNANSWERED
 from changeover_shared._server.url import redis_url
 from changeover_shared._settings import Settings, read_settings
-from changeover_worker._app import AppBroken, load_app
+from changeover_worker._app_loading import AppBroken, load_app
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
 from changeover_worker._process.serve import serve

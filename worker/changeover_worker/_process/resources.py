@@ -9,7 +9,8 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import AppFailed
-from changeover_worker._app import App, why
+from changeover_worker._app import App
+from changeover_worker._app_loading import why
 
 
 @asynccontextmanager
