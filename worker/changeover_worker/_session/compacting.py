@@ -20,7 +20,7 @@ from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
 from changeover_worker._session.model_step import StepEnd, ask
 from changeover_worker._session.running import Running
-from changeover_worker._session.unheard import Unheard
+from changeover_worker._session.unrecorded import Unrecorded
 from changeover_worker._stopping import stop
 from changeover_worker._turn.ending import done, fail
 from changeover_worker._turn.execution import stamp
@@ -199,7 +199,7 @@ class Compacting:
             return await self._running.app.model(name).respond(request, emit)
 
         loop = asyncio.get_running_loop()
-        asking = loop.create_task(ask(question, Unheard(), held, timeout_s=timeout_s))
+        asking = loop.create_task(ask(question, Unrecorded(), held, timeout_s=timeout_s))
         leaving = loop.create_task(held.changed_or(timeout_s))
         try:
             await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""A model step that nobody follows: what a summary's writer streams is no answer to anybody."""
+"""A model step that is not recorded: what the writer of a summary streams is no answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from changeover_worker._models.model import EmitRefused, ModelDelta
 from changeover_worker._turn.draft import NO_TAIL, Tail
 
 
-class Unheard:
+class Unrecorded:
     """Takes a step's deltas and keeps nothing of them."""
 
     def __init__(self) -> None:
