@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from changeover_shared._events import StepCompleted, ToolCallEnd, TurnStarted
-from changeover_shared._items import AssistantMessage, Item, ToolResult, UserMessage
+from changeover_shared._items import Item, UserMessage
 from changeover_shared._words import Effect, StepEnding
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
@@ -25,6 +25,7 @@ from changeover_worker._models.model import (
 )
 from changeover_worker._session.signals import Moment
 from changeover_worker._turn.durable import DurableCall, StepCall
+from changeover_worker.testing._promises import unpaired
 from changeover_worker.testing._tap import Life, Tap
 from changeover_worker.testing._world import World
 
@@ -100,20 +101,7 @@ def misfits(items: Sequence[Item]) -> list[str]:
     found = []
     if not items or not isinstance(items[0], UserMessage):
         found.append(f"a conversation that begins with {items[0].type if items else 'nothing'}")
-    at = 0
-    while at < len(items):
-        item = items[at]
-        at += 1
-        if isinstance(item, ToolResult):
-            found.append(f"a result without its call: {item.call_id}")
-        if isinstance(item, AssistantMessage):
-            calls = [call.call_id for call in item.tool_calls]
-            behind = items[at : at + len(calls)]
-            answers = [r.call_id for r in behind if isinstance(r, ToolResult)]
-            if answers != calls:
-                found.append(f"the calls {calls} with the results {answers}")
-            at += len(answers)
-    return found
+    return found + unpaired(items)
 
 
 def _holds() -> bool:
