@@ -67,7 +67,7 @@ class Failure(Wire):
     """Why something failed, as data."""
 
     kind: str
-    """A short stable word: `provider_auth`, `provider_rate_limit`, `tool_timeout` ..."""
+    """A short stable word; `docs/operating.md` has them all."""
     message: str
     retryable: bool = False
     retry_after_ms: int | None = None
