@@ -29,8 +29,8 @@ from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
 from changeover_worker._process.outage import Outage
 from changeover_worker._process.resources import resources_of
-from changeover_worker._process.running import Running
 from changeover_worker._process.server import checked_server
+from changeover_worker._process.sessions import Sessions
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
 from changeover_worker._process.sweep import Sweep
@@ -121,17 +121,17 @@ class Worker:
             )
             stack.push_async_callback(self._say_farewell, store, sweep)
             stack.push_async_callback(keeper.stop)
-            running = self._make_running(store, keeper, resources)
-            stack.push_async_callback(self._stop_all, running)
-            self._start_background(store, keeper, sweep, running)
+            sessions = self._make_sessions(store, keeper, resources)
+            stack.push_async_callback(self._stop_all, sessions)
+            self._start_background(store, keeper, sweep, sessions)
             self._log.info("worker_ready")
             await self._drain_asked.wait()
             began = time.monotonic()
-            forced = await self._drain(running)
+            forced = await self._drain(sessions)
         self._log.info("drained", forced=forced, s=round(time.monotonic() - began, 1))
         if self._fatal is not None:
             raise self._fatal
-        return WorkerEnd(forced=self._forced.is_set(), failed_turns=running.failed_turns)
+        return WorkerEnd(forced=self._forced.is_set(), failed_turns=sessions.failed_turns)
 
     def drain(self, reason: str) -> None:
         """Hand the sessions off at their next step boundary and stop; said again, at once."""
@@ -151,9 +151,9 @@ class Worker:
         self._log.warning("warning", code="paused", text="nothing more is claimed")
         self._slots.close()
 
-    def _make_running(self, store: LeaseStore, keeper: LeaseKeeper, resources: Any) -> Running:
+    def _make_sessions(self, store: LeaseStore, keeper: LeaseKeeper, resources: Any) -> Sessions:
         runner = SessionRunner(self._app, store, self._settings, self._log, resources=resources)
-        return Running(
+        return Sessions(
             runner,
             store,
             keeper,
@@ -163,7 +163,7 @@ class Worker:
         )
 
     def _start_background(
-        self, store: LeaseStore, keeper: LeaseKeeper, sweep: Sweep, running: Running
+        self, store: LeaseStore, keeper: LeaseKeeper, sweep: Sweep, sessions: Sessions
     ) -> None:
         claims = ClaimLoop(
             store,
@@ -173,7 +173,7 @@ class Worker:
             slots=self._slots,
             gate=self._gate,
             outage=self._outage,
-            begin=running.begin,
+            begin=sessions.begin,
             log=self._log,
         )
         self._start("claims", claims.run())
@@ -199,31 +199,31 @@ class Worker:
         if not self._drain_asked.is_set():
             self.drain(f"{task.get_name()} failed")
 
-    async def _drain(self, running: Running) -> int:
+    async def _drain(self, sessions: Sessions) -> int:
         """Hand everything off; how many sessions did not reach a step boundary in time."""
         grace_s = self._settings.drain_grace.total_seconds()
         self._log.info(
-            "drain_started", reason=self._drain_reason, grace_s=grace_s, sessions=running.count
+            "drain_started", reason=self._drain_reason, grace_s=grace_s, sessions=sessions.count
         )
         self._slots.close()
-        running.drain()
+        sessions.drain()
         ended = asyncio.create_task(self._all_ended())
         forced = asyncio.create_task(self._forced.wait())
         await asyncio.wait({ended, forced}, timeout=grace_s, return_when=FIRST_COMPLETED)
         forced.cancel()
         if ended.done():
             return 0
-        left = running.count
-        running.drain_now()
+        left = sessions.count
+        sessions.drain_now()
         await asyncio.wait({ended}, timeout=LAST_S)
         ended.cancel()
         return left
 
-    async def _stop_all(self, running: Running) -> None:
+    async def _stop_all(self, sessions: Sessions) -> None:
         for task in self._background.values():
             task.cancel()
         await asyncio.gather(*self._background.values(), return_exceptions=True)
-        await running.cancel()
+        await sessions.cancel()
 
     async def _all_ended(self) -> None:
         """Wait until no claim is in flight and nothing is held."""

@@ -19,7 +19,7 @@ from changeover_worker._session.held import Drain, Held
 from changeover_worker._session.runner import RunEnd, SessionRunner
 
 
-class Running:
+class Sessions:
     """Starts a task per grant, and sees each of them off."""
 
     def __init__(
