@@ -177,7 +177,7 @@ def logged_in(package: Path) -> Iterator[tuple[str, list[str]]]:
             match node:
                 case ast.Call(
                     func=ast.Attribute(
-                        value=ast.Name("log") | ast.Attribute(attr="_log"),
+                        value=ast.Name("log") | ast.Attribute(attr="_log" | "log"),
                         attr="debug" | "info" | "warning" | "error" | "exception",
                     ),
                     args=[name],

@@ -178,7 +178,11 @@ class Turn(Generic[R]):
 
 @dataclass(frozen=True, eq=False)
 class Handler(Agent):
-    """A handler in its app: it answers under its name as an agent does."""
+    """A handler in its app: it answers under its name as an agent does.
+
+    Of an agent it has the name, the model and the compaction; it has no tools and no instructions,
+    and a takeover always runs it again.
+    """
 
     _: KW_ONLY
     function: Callable[[Turn[Any]], Awaitable[Any]]

@@ -63,18 +63,14 @@ class HandlerTurn:
 
     async def _settle(self, execution: Execution, calls: Calls, returned: Returned | None) -> None:
         """Commit what the run came to; nothing if it was only unwound."""
-        run, checkpoint, now_ms = (
-            self._running,
-            self._running.loaded.checkpoint,
-            self._running.now_ms,
-        )
+        run = self._running
+        checkpoint, now_ms = run.loaded.checkpoint, run.now_ms
         if calls.failure is not None:
             await run.write(fail(checkpoint, calls.failure, now_ms=now_ms))
         elif calls.mismatch:
             await self._quarantine(calls.mismatch)
         elif returned is not None and returned.error is not None:
-            log = run.log
-            log.warning(
+            run.log.warning(
                 "handler_failed",
                 session=run.loaded.session_id,
                 turn=execution.turn_id,

@@ -3,8 +3,9 @@
     load -> recover -> [ take an input -> ask -> run tools -> ask ... -> end ] -> release
 
 What happens next is read off the checkpoint of the last commit, so a takeover, a store that lost
-its last writes and an ordinary next step are one loop. Each arrow is one fenced commit; the
-decisions are pure (`start`, `turn`, `ending`, `recovery`), `run` only carries them out.
+its last writes and an ordinary next step are one loop. Each arrow is one fenced commit. What it
+holds is decided in `_turn`, which is pure; the modules here carry it out: `run` chooses the move,
+`agent_turn` and `handler_turn` make it, `commits` writes it.
 """
 
 from __future__ import annotations
