@@ -34,9 +34,9 @@ from changeover_shared._errors import ToolError
 from changeover_shared._items import Json, ToolCall, ToolResult, decode_item, encode_item
 from changeover_shared._words import Effect
 from changeover_worker import _stopping
-from changeover_worker._readable import MAX_DEPTH
+from changeover_worker._readable import MAX_DEPTH, MAX_ERROR
 from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
-from changeover_worker._tools.output import MAX_BYTES, MAX_ERROR
+from changeover_worker._tools.output import MAX_BYTES
 from changeover_worker._tools.runner import run_tool
 from changeover_worker._tools.threads import Threads
 from changeover_worker._tools.tool import Isolation, Tool, tool

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 MAX_DEPTH: Final = 100
 """How deep a value may nest; JSON readers refuse about twice that."""
+MAX_ERROR: Final = 16 * 1024
+"""How many characters of an error's text are kept."""
 
 
 def readable(text: str) -> str:
@@ -18,8 +20,14 @@ def readable(text: str) -> str:
     return text
 
 
+def error_text(text: str) -> str:
+    """The same for what an error says, cut to `MAX_ERROR`: nobody chose how long it is."""
+    whole = readable(text)
+    return whole if len(whole) <= MAX_ERROR else whole[: MAX_ERROR - 1] + "…"
+
+
 def readable_value(value: Any) -> Any:
-    """The same for every text inside `value`, which nests at most `MAX_DEPTH` levels."""
+    """Make every text inside `value` readable, which nests at most `MAX_DEPTH` levels."""
     match value:
         case str():
             return readable(value)

@@ -19,11 +19,11 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import CommitRefused, Committed, Head
 from changeover_shared._words import CommitKind, Ending, Next, Status
 from changeover_worker._agent import Agent
+from changeover_worker._readable import error_text
 from changeover_worker._session.held import Drain, Held
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
-from changeover_worker._tools.output import readable
 from changeover_worker._tools.threads import WAIT_S
 from changeover_worker._tools.tool import Tool
 from changeover_worker._turn.at_once import refuse
@@ -119,7 +119,7 @@ class Commits:
     def _clean(self, draft: Draft, error: Exception) -> Draft:
         """The end of a turn whose next commit has no form that can be written."""
         before, now_ms = self._loaded.checkpoint, self._store.clock.now_ms()
-        said = readable(f"{type(error).__name__}: {error}")
+        said = error_text(f"{type(error).__name__}: {error}")
         failure = Failure(kind="unwritable", message=f"what came next cannot be written: {said}")
         if before.execution is not None:
             return fail(before, failure, now_ms=now_ms)

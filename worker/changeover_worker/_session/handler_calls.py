@@ -17,6 +17,7 @@ from changeover_worker._models.model import (
     ModelResponse,
     TextDelta,
 )
+from changeover_worker._readable import error_text
 from changeover_worker._session.asking import ask_for, asked_again, pause_until
 from changeover_worker._session.handler_run import Asked, Calls
 from changeover_worker._session.held import Drain
@@ -24,7 +25,7 @@ from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._stopping import stop
-from changeover_worker._tools.output import as_json, readable
+from changeover_worker._tools.output import as_json
 from changeover_worker._tools.runner import told
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
 from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, StepCall
@@ -245,7 +246,7 @@ async def _run(call: StepCall) -> StepRecord:
 
 
 def _failed(call: StepCall, text: str) -> StepRecord:
-    return StepRecord(name=call.name, output=readable(text), is_error=True)
+    return StepRecord(name=call.name, output=error_text(text), is_error=True)
 
 
 def _as_phase(response: ModelResponse, call: ModelCall) -> ModelResponse:

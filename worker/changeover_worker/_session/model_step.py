@@ -18,11 +18,11 @@ from changeover_shared._errors import ChangeoverError, TooLarge
 from changeover_shared._events import Failure, Warned
 from changeover_worker._models.assembled import Assembled
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
+from changeover_worker._readable import error_text
 from changeover_worker._session.heard import Hearing, readable_answer, readable_delta
 from changeover_worker._session.held import Held
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._stopping import stop
-from changeover_worker._tools.output import readable
 from changeover_worker._turn.draft import Tail
 
 
@@ -152,14 +152,14 @@ def failure_of(error: BaseException, kind: str) -> Failure:
     """An exception as data: its own kind if it is one of ours, else `kind`."""
     if isinstance(error, ModelError):
         return Failure(
-            kind=readable(str(error.kind)),
-            message=readable(str(error.message)),
+            kind=error_text(str(error.kind)),
+            message=error_text(str(error.message)),
             retryable=bool(error.retryable),
             retry_after_ms=_milliseconds(error.retry_after),
         )
     if isinstance(error, ChangeoverError):
-        return Failure(kind=error.code, message=readable(str(error)))
-    return Failure(kind=kind, message=readable(f"{type(error).__name__}: {_words(error)}"))
+        return Failure(kind=error.code, message=error_text(str(error)))
+    return Failure(kind=kind, message=error_text(f"{type(error).__name__}: {_words(error)}"))
 
 
 def _words(error: BaseException) -> str:

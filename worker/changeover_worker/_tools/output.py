@@ -8,13 +8,10 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from changeover_shared._errors import ToolError
 from changeover_shared._items import Json
-from changeover_worker import _readable
 from changeover_worker._readable import MAX_DEPTH, readable_value, too_deep
 
 MAX_BYTES: Final = 1024**2
 """How large a result may be, as JSON in UTF-8."""
-MAX_ERROR: Final = 16 * 1024
-"""How many characters of an error's text the model is shown."""
 
 
 def as_json(value: Any, *, ran: str = "the tool") -> Json:
@@ -36,12 +33,6 @@ def as_json(value: Any, *, ran: str = "the tool") -> Json:
     if too_deep(result):
         raise _unfit(value, ran, f"it nests deeper than {MAX_DEPTH} levels")
     return result
-
-
-def readable(text: str) -> str:
-    """Return `text` fit for JSON and of bounded length."""
-    whole = _readable.readable(text)
-    return whole if len(whole) <= MAX_ERROR else whole[: MAX_ERROR - 1] + "…"
 
 
 def _serialise(value: Any, ran: str) -> bytes:

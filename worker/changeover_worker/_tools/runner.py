@@ -16,10 +16,11 @@ from structlog.typing import FilteringBoundLogger
 from changeover_shared._errors import StopTurn, ToolError
 from changeover_shared._items import Json, ToolCall, ToolResult, TurnStop
 from changeover_shared._words import Effect
+from changeover_worker._readable import error_text
 from changeover_worker._stopping import stop
 from changeover_worker._tools.context import StopSignal, ToolContext, ToolStopped
 from changeover_worker._tools.exits import ToolExit, contain_exits, in_tool
-from changeover_worker._tools.output import as_json, readable
+from changeover_worker._tools.output import as_json
 from changeover_worker._tools.threads import Threads
 from changeover_worker._tools.tool import Tool
 
@@ -167,14 +168,14 @@ def _failure(call: ToolCall, text: str, *, unknown: bool = False) -> ToolResult:
     return ToolResult(
         call_id=call.call_id,
         name=call.name,
-        output=readable(text),
+        output=error_text(text),
         is_error=True,
         unknown=unknown,
     )
 
 
 def _stop(error: StopTurn) -> TurnStop:
-    return TurnStop(kind=readable(str(error.kind)), message=readable(str(error.message)))
+    return TurnStop(kind=error_text(str(error.kind)), message=error_text(str(error.message)))
 
 
 def told(error: BaseException, what: str = "the tool") -> str:
