@@ -25,14 +25,12 @@ from changeover_shared._events import (
     Delta,
     Event,
     Failure,
-    TurnParked,
-    TurnResumed,
     Warned,
 )
 from changeover_shared._items import AnyItem, AssistantMessage, Json, Phase, StepRecord
-from changeover_shared._store.records import NewWait
 from changeover_shared._words import CommitKind, Next, StepEnding
 from changeover_worker._models.model import ModelResponse
+from changeover_worker._turn import parking
 from changeover_worker._turn.draft import Draft, Onward, Tail, ranges
 from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, StepCall
 from changeover_worker._turn.ending import end_completed
@@ -122,25 +120,15 @@ def parked(checkpoint: Checkpoint, until_ms: int) -> Draft:
     if SLEEP in execution.waits:
         return replace(_moved(checkpoint, execution), next=Next.PARK)
     marker = HandlerStep(name=SleepCall.name, kind=SleepCall.kind, until_ms=until_ms)
-    update = {"handler_step": marker, "waits": (*execution.waits, SLEEP)}
-    event = TurnParked(reason=SLEEP, until_ms=until_ms, **stamp(execution))
-    return replace(
-        _moved(checkpoint, execution.model_copy(update=update), event),
-        next=Next.PARK,
-        waits=(NewWait(SLEEP, "timer", until_ms),),
-    )
+    execution = execution.model_copy(update={"handler_step": marker})
+    return parking.parked(_moved(checkpoint, execution), SLEEP, until_ms)
 
 
 def slept(checkpoint: Checkpoint) -> tuple[Draft, StepRecord]:
     """A sleep is over."""
-    execution = open_execution(checkpoint)
+    execution, events, closes = parking.resumed(open_execution(checkpoint), SLEEP)
     record = StepRecord(name=SleepCall.name, kind=SleepCall.kind)
-    if SLEEP not in execution.waits:
-        return _ended(checkpoint, execution, record), record
-    left = tuple(wait for wait in execution.waits if wait != SLEEP)
-    execution = execution.model_copy(update={"waits": left})
-    resumed = TurnResumed(reason=SLEEP, **stamp(execution))
-    return replace(_ended(checkpoint, execution, record, resumed), closes=(SLEEP,)), record
+    return replace(_ended(checkpoint, execution, record, *events), closes=closes), record
 
 
 def finished(

@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from changeover_shared._checkpoint import Checkpoint, Execution, Retry
-from changeover_shared._events import Event, Failure, TurnParked, TurnResumed
-from changeover_shared._store.records import NewWait
-from changeover_shared._words import CommitKind, Next, StepEnding
+from changeover_shared._checkpoint import Checkpoint, Retry
+from changeover_shared._events import Failure
+from changeover_shared._words import CommitKind, StepEnding
 from changeover_worker._turn.draft import Draft, Onward, Tail
-from changeover_worker._turn.execution import close_step, open_execution, open_step, stamp
+from changeover_worker._turn.execution import close_step, open_execution, open_step
+from changeover_worker._turn.parking import parked, resumed
 
 FIRST_PAUSE_MS: Final = 500
 """The longest pause after the first failure; each further failure doubles it."""
@@ -54,11 +54,10 @@ def retried(
     execution, closing = close_step(execution, StepEnding.RETRYING, tail.usage)
     retry = Retry(attempt=attempt, until_ms=now_ms + pause_ms)
     execution = execution.model_copy(update={"retry": retry})
-    events = (*tail.events, *closing)
-    if pause_ms > HELD_PAUSE_MS:
-        return _parked(checkpoint, execution, events, retry.until_ms)
     changed = checkpoint.model_copy(update={"execution": execution})
-    return Draft(CommitKind.RETRY, execution.turn_id, changed, events=events)
+    events = (*tail.events, *closing)
+    draft = Draft(CommitKind.RETRY, execution.turn_id, changed, events=events)
+    return parked(draft, RETRY, retry.until_ms) if pause_ms > HELD_PAUSE_MS else draft
 
 
 def reopened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
@@ -66,23 +65,17 @@ def reopened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
 
     The count of failed attempts stays until the step is answered.
     """
-    execution = open_execution(checkpoint)
-    events: list[Event] = []
-    closes = tuple(wait for wait in execution.waits if wait == RETRY)
-    if closes:
-        left = tuple(wait for wait in execution.waits if wait != RETRY)
-        execution = execution.model_copy(update={"waits": left})
-        events.append(TurnResumed(reason=RETRY, **stamp(execution)))
+    execution, events, closes = resumed(open_execution(checkpoint), RETRY)
     if onward.step_id is not None:
         execution, began = open_step(
             execution, step_id=onward.step_id, model=onward.model, now_ms=now_ms
         )
-        events.append(began)
+        events = (*events, began)
     return Draft(
         kind=CommitKind.RETRY,
         turn=execution.turn_id,
         checkpoint=checkpoint.model_copy(update={"execution": execution}),
-        events=tuple(events),
+        events=events,
         closes=closes,
     )
 
@@ -90,18 +83,3 @@ def reopened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
 def _longest_pause_ms(attempt: int) -> int:
     doublings = min(attempt - 1, LONGEST_PAUSE_MS.bit_length())
     return min(FIRST_PAUSE_MS << doublings, LONGEST_PAUSE_MS)
-
-
-def _parked(
-    checkpoint: Checkpoint, execution: Execution, events: tuple[Event, ...], until_ms: int
-) -> Draft:
-    execution = execution.model_copy(update={"waits": (*execution.waits, RETRY)})
-    parked = TurnParked(reason=RETRY, until_ms=until_ms, **stamp(execution))
-    return Draft(
-        kind=CommitKind.RETRY,
-        turn=execution.turn_id,
-        checkpoint=checkpoint.model_copy(update={"execution": execution}),
-        next=Next.PARK,
-        events=(*events, parked),
-        waits=(NewWait(RETRY, "timer", until_ms),),
-    )
