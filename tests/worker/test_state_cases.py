@@ -167,9 +167,7 @@ async def test_a_metadata_that_a_dead_worker_took_is_there_for_its_successor() -
 # Counts
 
 
-async def test_a_turn_whose_end_cannot_be_counted_stays_open_in_a_quarantined_session() -> (
-    None
-):
+async def test_a_turn_whose_end_cannot_be_counted_stays_open_in_a_quarantined_session() -> None:
     """Case 001-23: at run time the session is quarantined at once, with the reason in its journal
     and in the log; nothing is counted, its turn stays open, and no model is asked again."""
     async with bench() as on:
