@@ -3,6 +3,7 @@
 from types import ModuleType
 
 import changeover
+from changeover_shared._events import _KNOWN
 
 
 def test_all_is_sorted_and_is_exactly_what_is_public() -> None:
@@ -13,6 +14,12 @@ def test_all_is_sorted_and_is_exactly_what_is_public() -> None:
     }
     assert set(changeover.__all__) == public
     assert list(changeover.__all__) == sorted(changeover.__all__)
+
+
+def test_every_event_can_be_matched_by_its_name() -> None:
+    for kind in _KNOWN.values():
+        names = (kind.__name__, f"{kind.__name__}Event")
+        assert any(getattr(changeover, name, None) is kind for name in names), kind
 
 
 def test_the_synchronous_twins_have_the_methods_of_the_asynchronous_ones() -> None:
