@@ -111,7 +111,7 @@ class Reader:
     async def transcript(
         self, session: str, *, before: int | str | None = None, limit: int = 100
     ) -> Page[TranscriptItem]:
-        """Messages, tool calls and results, newest first."""
+        """Messages, tool calls, results and handlers' steps, newest first."""
         wanted = checked_limit(limit)
         place = number_before(before)
         session_id = (await self._snapshot(session)).session_id

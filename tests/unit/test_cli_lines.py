@@ -6,6 +6,7 @@ import pytest
 
 from changeover.cli._lines import Lines, call, journal_line
 from changeover.cli._output import clock
+from changeover.cli._show import transcript_line
 from changeover_shared._events import (
     AssistantSaid,
     ContextCompacted,
@@ -26,6 +27,8 @@ from changeover_shared._events import (
     Warned,
     WorkerChanged,
 )
+from changeover_shared._items import StepRecord
+from changeover_shared._results import TranscriptItem
 from changeover_shared._words import Effect, StepEnding, WorkerChange
 
 
@@ -159,6 +162,29 @@ def test_a_newer_kind_of_event_is_no_line_but_is_in_the_journal() -> None:
 def test_a_warning_is_told_in_words_of_its_own_or_by_its_code(warned: Warned, told: str) -> None:
     (line,) = without_times([warned])
     assert line.startswith(f"── warning: {told}")
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (StepRecord(name="charge", output={"id": "é"}), 'step         charge ✓ {"id": "é"}'),
+        (StepRecord(name="mail"), "step         mail ✓ null"),
+        (StepRecord(name="charge", output="no", is_error=True), 'step         charge ✗ "no"'),
+        (StepRecord(name="charge", unknown=True), "step         charge ?"),
+        (
+            StepRecord(name="model", kind="model", output={"message": {"text": "Hi."}}),
+            'model        ✓ "Hi."',
+        ),
+        (
+            StepRecord(name="model", kind="model", output={"message": "401"}, is_error=True),
+            'model        ✗ "401"',
+        ),
+        (StepRecord(name="say", kind="say", output={"text": "Hi."}), 'say          ✓ "Hi."'),
+        (StepRecord(name="sleep", kind="sleep"), "sleep        ✓"),
+    ],
+)
+def test_a_handlers_calls_stand_in_its_transcript(step: StepRecord, told: str) -> None:
+    assert transcript_line(TranscriptItem(n=7, item=step)) == f"     7  {told}"
 
 
 def test_control_characters_are_not_passed_on() -> None:

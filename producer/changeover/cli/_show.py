@@ -27,7 +27,7 @@ from changeover.cli._output import (
     shown,
 )
 from changeover_shared._identifiers import worker_of
-from changeover_shared._items import AssistantMessage, ToolResult, UserMessage
+from changeover_shared._items import AssistantMessage, StepRecord, ToolResult, UserMessage
 from changeover_shared._results import Page, SessionInfo, TranscriptItem, TurnRecord
 from changeover_shared._view import View
 from changeover_shared._words import Ending
@@ -42,7 +42,7 @@ def show(
     session: Session,
     events: Annotated[bool, typer.Option("--events", help="Its journal.")] = False,
     transcript: Annotated[
-        bool, typer.Option("--transcript", help="Messages, calls and results.")
+        bool, typer.Option("--transcript", help="Messages, calls, results and steps.")
     ] = False,
     turns: Annotated[bool, typer.Option("--turns", help="Its finished turns.")] = False,
     turn: Annotated[
@@ -141,7 +141,25 @@ def transcript_line(numbered: TranscriptItem) -> str:
         case ToolResult() as result:
             mark = "?" if result.unknown else "✗" if result.is_error else "✓"
             who, what = result.name, f"{mark} {json.dumps(result.output, ensure_ascii=False)}"
+        case StepRecord() as step:
+            who, what = step.kind, _step(step)
     return f"{numbered.n:>6}  {shown(who):<12} {one_line(what)}"
+
+
+def _step(step: StepRecord) -> str:
+    """What a handler's durable call came to."""
+    mark = "?" if step.unknown else "✗" if step.is_error else "✓"
+    match step.kind, step.output:
+        case "step", _ if step.unknown:
+            return f"{step.name} {mark}"
+        case "step", output:
+            return f"{step.name} {mark} {json.dumps(output, ensure_ascii=False)}"
+        case "model", {"message": {"text": str(text)}} | {"message": str(text)}:
+            return f"{mark} {json.dumps(text, ensure_ascii=False)}"
+        case "say", {"text": str(text)}:
+            return f"{mark} {json.dumps(text, ensure_ascii=False)}"
+        case _:
+            return mark
 
 
 def turn_line(turn: TurnRecord) -> str:
