@@ -34,7 +34,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def worker(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """A worker of three scripted agents."""
+    """A worker of three scripted agents and a handler."""
     with processes(tmp_path_factory.mktemp("worker"), {"CHANGEOVER_REDIS_URL": url}) as running:
         process = running.python("worker", "-m", "changeover_worker", APP, "--name", "w")
         wait_until(lambda: "worker_ready" in process.text, "the worker's start")
@@ -101,6 +101,13 @@ def test_waiting_for_the_answer_prints_it_alone(run: Run, worker: Processes, ses
     told = run("submit", session, "hello", "--wait")
     assert (told.code, told.out) == (0, "you said: hello\n")
     assert told.err.startswith("accepted ")
+
+
+def test_waiting_for_a_result_that_is_no_text_prints_it(
+    run: Run, worker: Processes, session: str
+) -> None:
+    told = run("submit", session, "a cup", "--agent", "form", "--wait")
+    assert (told.code, told.out) == (0, '{"asked": "a cup"}\n')
 
 
 def test_a_text_is_read_from_stdin(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from changeover_shared._items import UserMessage
-from changeover_worker import Agent, App, ModelRequest
+from changeover_worker import Agent, App, ModelRequest, Turn
 from changeover_worker.testing import ScriptedModel, fail, say
 
 
@@ -24,3 +24,9 @@ app = App(
         Agent("broken", model="broken"),
     ],
 )
+
+
+@app.handler("form")
+async def form(turn: Turn) -> dict[str, str]:
+    """Answer with what is no text."""
+    return {"asked": turn.text}

@@ -22,6 +22,7 @@ from changeover_shared._events import (
     ToolCallBegin,
     ToolCallEnd,
     TurnAborted,
+    TurnCompleted,
     TurnFailed,
     TurnParked,
     Warned,
@@ -162,6 +163,18 @@ def test_a_newer_kind_of_event_is_no_line_but_is_in_the_journal() -> None:
 def test_a_warning_is_told_in_words_of_its_own_or_by_its_code(warned: Warned, told: str) -> None:
     (line,) = without_times([warned])
     assert line.startswith(f"── warning: {told}")
+
+
+def test_what_a_turn_returned_is_told_although_it_is_no_text() -> None:
+    events: list[Event] = [
+        TurnCompleted(submission_ids=("m",), output={"id": 7, "title": "böse"}),
+        TurnCompleted(submission_ids=("m",), text="said before", stop="length"),
+        TurnCompleted(submission_ids=("m",), text="said before"),
+    ]
+    assert without_times(events) == [
+        'agent    → {"id": 7, "title": "böse"}',
+        "── the answer ended early: length ──",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,10 @@ class Lines:
                 return self._said(event, self.agent, self._called(event))
             case TurnCompleted() if event.stop:
                 return [self._rule(f"the answer ended early: {event.stop}")]
+            case TurnCompleted() if event.output is not None:
+                return self._said(
+                    event, self.agent, f"→ {json.dumps(event.output, ensure_ascii=False)}"
+                )
             case _:
                 told = self._told(event)
                 return [] if told is None else [self._rule(told)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Coroutine
 from datetime import timedelta
@@ -138,5 +139,8 @@ def _show_outcome(outcome: Outcome, *, as_json: bool) -> int:
         return DONE if completed else ENDED_BADLY
     if not completed:
         raise not_completed(outcome)
-    say(shown(outcome.text))
+    if outcome.text or outcome.output is None:
+        say(shown(outcome.text))
+    if outcome.output is not None:
+        say(shown(json.dumps(outcome.output, ensure_ascii=False)))
     return DONE
