@@ -78,7 +78,7 @@ def _reason(
         case Status.HELD:
             return _held(snapshot, workers, now_ms)
         case Status.PARKED:
-            return _parked(snapshot, now_ms)
+            return _parked(snapshot, workers, now_ms)
         case Status.READY:
             return _ready(snapshot, workers, backlog, now_ms)
         case Status.IDLE:
@@ -98,24 +98,26 @@ def _quarantined(snapshot: Snapshot) -> _Reason:
     )
 
 
-def _parked(snapshot: Snapshot, now_ms: int) -> _Reason:
+def _parked(snapshot: Snapshot, workers: Sequence[WorkerInfo], now_ms: int) -> _Reason:
     waits = snapshot.work.waits
     timers = [wait for wait in waits if wait.kind == "timer"]
     if not timers or len(timers) < len(waits):
         named = ", ".join(f"{wait.kind} {wait.wait_id}" for wait in waits)
         return "parked", f"is parked: it waits for {named or 'a time'}", None, {}
     until_ms = min(wait.deadline_ms for wait in timers)
-    why = (
-        "the model failed and is asked again"
-        if any(wait.wait_id == "retry" for wait in timers)
-        else "it goes on"
-    )
-    return (
-        "parked_timer",
-        f"is parked: {why} in {_span(until_ms - now_ms)}",
-        f"wait, or end its turn: changeover interrupt {snapshot.session_id}",
-        {"wait": timers[0].wait_id, "until_ms": until_ms},
-    )
+    facts: dict[str, Json] = {"wait": timers[0].wait_id, "until_ms": until_ms}
+    why = "it goes on"
+    if any(wait.wait_id == "retry" for wait in timers):
+        why = "the model failed and is asked again"
+    text = f"is parked: {why} in {_span(until_ms - now_ms)}"
+    if until_ms <= now_ms:
+        text = f"is parked: {why} as soon as a worker looks, its time is over"
+    queue = queue_of(snapshot.head.route)
+    if not any(w.state == "running" and queue in w.queues for w in workers):
+        text, remedy = f"{text}; no worker serves its queue {queue}", f"{_START} -q {queue}"
+        return "parked_timer", text, remedy, facts
+    remedy = f"wait, or end its turn: changeover interrupt {snapshot.session_id}"
+    return "parked_timer", text, remedy, facts
 
 
 def _held(snapshot: Snapshot, workers: Sequence[WorkerInfo], now_ms: int) -> _Reason:
@@ -186,7 +188,7 @@ def _unserved(
 ) -> _Reason:
     text, remedy = (
         f"{lead}: no worker serves its queue {queue}",
-        f"changeover worker APP -q {queue}",
+        f"{_START} -q {queue}",
     )
     if workers and not any(agent in w.agents for w in workers):
         text += f", and none has its agent {agent}"

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from changeover._explain import Backlog, Explanation, explain
+from changeover.cli._look import facts_line
+from changeover.cli._output import clock
 from changeover_shared._checkpoint import Checkpoint, Execution, encode_checkpoint
 from changeover_shared._results import WorkerInfo
 from changeover_shared._store.records import Head, Snapshot, Wait, Waiting, Work
@@ -252,10 +254,26 @@ def test_a_parked_session_says_what_it_waits_for() -> None:
 )
 def test_a_session_parked_until_a_time_says_how_long_and_how_to_end_it(wait: str, why: str) -> None:
     timer = Wait(wait, "timer", NOW + 27_000, "", 0)
-    said = told(status=Status.PARKED, turn="t_3", waits=(timer,))
+    said = told(worker("a"), status=Status.PARKED, turn="t_3", waits=(timer,))
     assert (said.code, said.text) == ("parked_timer", f"triage:77 is parked: {why} in 27 s")
     assert said.remedy == "wait, or end its turn: changeover interrupt triage:77"
     assert (said.facts["wait"], said.facts["until_ms"]) == (wait, NOW + 27_000)
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "when"), [(27_000, "in 27 s"), (0, "as soon as a worker looks, its time is over")]
+)
+def test_a_parked_session_whose_queue_nobody_serves_says_so(left_ms: int, when: str) -> None:
+    timer = Wait("nap", "timer", NOW + left_ms, "", 0)
+    said = told(
+        worker("a", queues=("other",)), worker("b", state="silent"),
+        status=Status.PARKED, turn="t_3", waits=(timer,),
+    )  # fmt: skip
+    assert (said.code, said.text) == (
+        "parked_timer",
+        f"triage:77 is parked: it goes on {when}; no worker serves its queue triage",
+    )
+    assert said.remedy == "changeover worker APP -q triage"
 
 
 def test_a_quarantined_session_says_how_often_it_was_tried() -> None:
@@ -280,6 +298,18 @@ def test_a_session_that_its_worker_quarantined_says_why() -> None:
     said = explain(snapshot, (), (None, 0), NOW)
     assert (said.code, said.text) == ("quarantined", f"triage:77 is quarantined: {error}")
     assert said.facts["error"] == error
+
+
+def test_facts_are_times_of_the_day_and_spans_and_repeat_nothing() -> None:
+    found = Explanation(
+        session_id="s",
+        code="quarantined",
+        text="s is quarantined: another way",
+        facts={"until_ms": NOW, "due_ms": NOW, "lease_ms": 26_000, "updated_ms_ago": 41_000,
+               "turn": None, "serving": [], "error": "another way"},
+    )  # fmt: skip
+    at = clock(NOW)
+    assert facts_line(found) == f"until {at} · due {at} · lease 26 s · updated 41 s ago · turn -"
 
 
 @pytest.mark.parametrize("status", [Status.CLOSED, Status.DELETED])

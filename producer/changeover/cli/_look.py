@@ -93,14 +93,22 @@ def explain(session: Session, redis: Redis = None, as_json: Json = False) -> Non
     say(f"{found.text}  [{found.code}]")
     if found.remedy is not None:
         say(f"  do       {found.remedy}")
-    told = (_fact(name, value) for name, value in found.facts.items() if value != [])
-    say(f"  facts    {' · '.join(told)}")
+    say(f"  facts    {facts_line(found)}")
+
+
+def facts_line(found: Explanation) -> str:
+    """The facts as people read them, without what the text has said already."""
+    return " · ".join(
+        _fact(name, value)
+        for name, value in found.facts.items()
+        if value != [] and not (name == "error" and str(value) in found.text)
+    )
 
 
 def _fact(name: str, value: object) -> str:
-    """One fact as people read it; times in milliseconds become spans."""
-    if isinstance(value, int) and name == "due_ms":
-        return f"due {clock(value)}"
+    """One fact as people read it; milliseconds become a time of the day, or a span."""
+    if isinstance(value, int) and name in ("due_ms", "until_ms"):
+        return f"{name.removesuffix('_ms')} {clock(value)}"
     if isinstance(value, int) and "_ms" in name:
         before, _, after = name.partition("_ms")
         span = show_duration(timedelta(milliseconds=value))
