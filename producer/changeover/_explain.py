@@ -108,7 +108,9 @@ def _parked(snapshot: Snapshot, workers: Sequence[WorkerInfo], now_ms: int) -> _
     facts: dict[str, Json] = {"wait": timers[0].wait_id, "until_ms": until_ms}
     why = "it goes on"
     if any(wait.wait_id == "retry" for wait in timers):
-        why = "the model failed and is asked again"
+        execution = checkpoint_of(snapshot).execution
+        error = execution.retry.error if execution is not None and execution.retry else ""
+        why = f"the model failed{f' ({error})' if error else ''} and is asked again"
     text = f"is parked: {why} in {_span(until_ms - now_ms)}"
     if until_ms <= now_ms:
         text = f"is parked: {why} as soon as a worker looks, its time is over"

@@ -55,6 +55,8 @@ class Retry(Wire):
     """How many attempts at this step have failed."""
     until_ms: Count
     """When the next one is due, on Redis's clock."""
+    error: str = ""
+    """Why the newest attempt failed, for people."""
 
 
 class HandlerStep(Wire):

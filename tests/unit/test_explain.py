@@ -10,7 +10,7 @@ import pytest
 from changeover._explain import Backlog, Explanation, explain
 from changeover.cli._look import facts_line
 from changeover.cli._output import clock
-from changeover_shared._checkpoint import Checkpoint, Execution, encode_checkpoint
+from changeover_shared._checkpoint import Checkpoint, Execution, Retry, encode_checkpoint
 from changeover_shared._results import WorkerInfo
 from changeover_shared._store.records import Head, Snapshot, Wait, Waiting, Work
 from changeover_shared._store.scripts import script
@@ -274,6 +274,22 @@ def test_a_parked_session_whose_queue_nobody_serves_says_so(left_ms: int, when: 
         f"triage:77 is parked: it goes on {when}; no worker serves its queue triage",
     )
     assert said.remedy == "changeover worker APP -q triage"
+
+
+def test_a_parked_session_says_why_its_model_failed() -> None:
+    retry = Retry(attempt=3, until_ms=NOW + 27_000, error="503: overloaded")
+    open_turn = Execution(turn_id="t_1", submission_ids=("m:1",), started_at_ms=NOW, retry=retry)
+    snapshot = Snapshot(
+        "triage:77",
+        head(status=Status.PARKED, turn="t_1"),
+        Work((), (Wait("retry", "timer", NOW + 27_000, "", 0),)),
+        "",
+        0,
+        encode_checkpoint(Checkpoint(session_id="triage:77", execution=open_turn)).encode(),
+    )
+    assert explain(snapshot, (worker("a"),), (None, 0), NOW).text == (
+        "triage:77 is parked: the model failed (503: overloaded) and is asked again in 27 s"
+    )
 
 
 def test_a_quarantined_session_says_how_often_it_was_tried() -> None:

@@ -81,6 +81,14 @@ def test_a_failed_attempt_is_closed_as_retrying_and_keeps_its_index_and_its_toke
     )  # fmt: skip
 
 
+def test_the_pause_says_why_the_attempt_failed() -> None:
+    draft = after_failure(BUSY.model_copy(update={"message": "x" * 2_000}), failed=1)
+    assert draft is not None
+    retry = execution_of(draft).retry
+    assert retry is not None
+    assert (retry.attempt, retry.error) == (2, "x" * 500)
+
+
 def test_pauses_double_from_half_a_second_to_thirty() -> None:
     pauses = [pause_of(after_failure(failed=n, retries=100)) for n in range(9)]
     assert pauses == [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]

@@ -59,6 +59,21 @@ def test_a_terminal_reads_a_sentence_per_event() -> None:
             "session_claimed   telegram:42 fence 7 · waited 4 ms · inbox 1",
         ),
         (
+            "session_handed_off",
+            {"session": "web:9", "to_boundary": True, "ms": 2439},
+            "session_handed_off web:9 at a step boundary · 2.4 s",
+        ),
+        (
+            "session_handed_off",
+            {"session": "web:9", "to_boundary": False, "ms": 40},
+            "session_handed_off web:9 at once · 0.0 s",
+        ),
+        (
+            "model_failed",
+            {"session": "web:9", "turn": "t_1", "kind": "provider_server", "error": "503"},
+            "model_failed      web:9 provider_server: 503",
+        ),
+        (
             "session_taken",
             {
                 "session": "web:9",

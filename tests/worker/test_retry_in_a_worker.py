@@ -71,7 +71,14 @@ async def test_a_provider_that_wants_to_be_left_alone_keeps_no_slot(url: str) ->
         assert (parked["session"], info.status, info.worker) == ("s", "parked", None)
         assert info.waiting is not None and info.waiting.startswith("timer retry until ")
         assert (await client.view("s")).status == "parked"
-        assert (await client.explain("s")).code == "parked_timer"
+        explained = await client.explain("s")
+        assert explained.code == "parked_timer"
+        assert "the model failed (" in explained.text
+        assert "Slow down." in explained.text
+        (failed,) = at.logged("model_failed")
+        assert (failed["session"], failed["turn"], failed["kind"]) == (
+            "s", "t_1", "provider_rate_limit",
+        )  # fmt: skip
         assert (await answer_of(client, "other", "near")).text == "at once"
         assert len(server.requests) == 1
         outcome = await client.wait("s", receipt.submission_id, timeout="20s")

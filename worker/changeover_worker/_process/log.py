@@ -95,6 +95,15 @@ def _session_parked(f: Mapping[str, Any]) -> str:
     return f"{f['session']} {f['reason']}{until} · its slot is free"
 
 
+def _session_handed_off(f: Mapping[str, Any]) -> str:
+    how = "at a step boundary" if f["to_boundary"] else "at once"
+    return f"{f['session']} {how} · {f['ms'] / 1000:.1f} s"
+
+
+def _model_failed(f: Mapping[str, Any]) -> str:
+    return f"{f['session']} {f['kind']}: {f['error']}"
+
+
 def _turn_ended(f: Mapping[str, Any]) -> str:
     tools = _count(f["tools"], "tool")
     return (
@@ -122,6 +131,8 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "session_claimed": _session_claimed,
     "session_taken": _session_taken,
     "session_parked": _session_parked,
+    "session_handed_off": _session_handed_off,
+    "model_failed": _model_failed,
     "turn_ended": _turn_ended,
     "tool_unknown": _tool_unknown,
     "warning": _warning,

@@ -9,7 +9,7 @@ from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._turn.draft import Draft
 from changeover_worker._turn.execution import stamp
-from changeover_worker._turn.retry import retried
+from changeover_worker._turn.retry import MAX_ERROR, retried
 
 
 async def ask_for(run: Running, execution: Execution, question: Question) -> StepEnd:
@@ -31,7 +31,18 @@ async def ask_for(run: Running, execution: Execution, question: Question) -> Ste
 
 def asked_again(run: Running, end: StepEnd) -> Draft | None:
     """The commit that has a failed model step asked again later; None if it is not: its failure
-    would not pass, or something of the answer was admitted that must not come twice."""
+    would not pass, or something of the answer was admitted that must not come twice.
+
+    Operators are told of the failure at once: the journal says why only when the turn fails.
+    """
+    execution = run.loaded.checkpoint.execution
+    run.log.warning(
+        "model_failed",
+        session=run.loaded.session_id,
+        turn=execution.turn_id if execution is not None else "",
+        kind=end.why.kind,
+        error=end.why.message[:MAX_ERROR],
+    )
     if end.calls_admitted:
         return None
     return retried(

@@ -27,6 +27,8 @@ HELD_PAUSE_MS: Final = 5_000
 """The longest pause that a worker waits out; for a longer one the turn parks."""
 LONGEST_WISH_MS: Final = 3_600_000
 """The longest wish of a provider to be left alone that is granted."""
+MAX_ERROR: Final = 500
+"""How many characters of a failure checkpoints and logs keep."""
 RETRY: Final = "retry"
 """The reason of the park, and the name of its wait."""
 
@@ -52,7 +54,8 @@ def retried(
         return None
     pause_ms = max(math.ceil(_longest_pause_ms(attempt) * jitter()), wish_ms)
     execution, closing = close_step(execution, StepEnding.RETRYING, tail.usage)
-    retry = Retry(attempt=attempt, until_ms=now_ms + pause_ms)
+    why = failure.message[:MAX_ERROR]
+    retry = Retry(attempt=attempt, until_ms=now_ms + pause_ms, error=why)
     execution = execution.model_copy(update={"retry": retry})
     changed = checkpoint.model_copy(update={"execution": execution})
     events = (*tail.events, *closing)
