@@ -127,7 +127,7 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
             return _turn_changes(view, event)
         case TurnParked():
             return {"parked": event.reason, "until_ms": event.until_ms}
-        case TurnResumed():
+        case TurnResumed() | SessionQuarantined():
             return _NOT_PARKED
         case StepStarted() | Delta() | AssistantSaid() | StepCompleted():
             return _step_changes(view, event)
