@@ -17,7 +17,8 @@ from changeover_shared._errors import ExtraMissing, Invalid
 from changeover_shared._items import AssistantMessage, Item, ToolCall, ToolResult, UserMessage
 from changeover_shared._store import fleet
 from changeover_shared._store.scripts import Script, script
-from changeover_worker.testing import Report, User, sweep
+from changeover_worker import App, Turn
+from changeover_worker.testing import Report, ScriptedModel, User, say, sweep
 from changeover_worker.testing._watched import misfits
 from tests.support.scenarios import (
     SCENARIOS,
@@ -172,6 +173,31 @@ async def test_a_session_that_never_ends_fails_within_its_time() -> None:
 
     with pytest.raises(AssertionError, match=r"did not come to an end within 0\.2 s"):
         await sweep(waits_for_nothing, speaker, case_timeout="0.2s")
+
+
+async def test_a_handler_that_does_not_repeat_is_found_out_with_the_call_that_differs() -> None:
+    runs: list[int] = []
+
+    def app() -> App:
+        runs.clear()
+        app = App(models={"main": ScriptedModel.always(say("hello"))})
+
+        @app.handler("bot")
+        async def bot(turn: Turn) -> str:
+            runs.append(1)
+            if len(runs) > 1:
+                await turn.say("again")
+            await turn.model("hello")
+            return "done"
+
+        return app
+
+    async def asks(user: User) -> None:
+        await user.ended(await user.submit("hello"))
+
+    found = "session s is quarantined before m1 has ended: handler 'bot' went another way"
+    with pytest.raises(AssertionError, match=found):
+        await sweep(asks, app)
 
 
 @pytest.mark.parametrize(

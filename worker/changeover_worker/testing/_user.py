@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from changeover_shared._errors import Invalid
-from changeover_shared._events import Event, Message, ending_of
+from changeover_shared._events import Event, Message, SessionQuarantined, ending_of
 from changeover_shared._ops import InterruptOp, MessageOp, Op, class_of, digest, encode_op
 from changeover_shared._results import TranscriptItem
 from changeover_shared._store.keys import route_of
@@ -78,11 +78,20 @@ class User:
         return await self._world.until(session, wanted)
 
     async def ended(self, id: str, *, session: str = "s") -> Ending:
-        """How a submission ends, once it has."""
-        event = await self.until(lambda event: ending_of(event, id) is not None, session=session)
-        ending = ending_of(event, id)
-        assert ending is not None
-        return ending
+        """How a submission ends, once it has.
+
+        Raises `AssertionError` when its session is quarantined before: then it never ends.
+        """
+        stopped = await self.until(
+            lambda event: ending_of(event, id) is not None or isinstance(event, SessionQuarantined),
+            session=session,
+        )
+        for event in self.events(session=session):
+            if (ending := ending_of(event, id)) is not None:
+                return ending
+        assert isinstance(stopped, SessionQuarantined)
+        why = stopped.error or f"{stopped.attempts} grants in a row without a committed step"
+        raise AssertionError(f"session {session} is quarantined before {id} has ended: {why}")
 
     def events(self, *, session: str = "s") -> tuple[Event, ...]:
         """What a follower has seen of the session by now."""
