@@ -145,3 +145,18 @@ def test_a_key_that_is_missing_while_the_app_is_imported_is_not_the_apps_mistake
     with pytest.raises(AppBroken) as caught:
         load_app("keyless_app:app")
     assert not mendable(caught.value)
+
+
+def test_an_app_that_raises_is_not_said_to_be_named_wrongly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "raising_app.py").write_text("1 / 0\n")
+    with pytest.raises(AppBroken) as caught:
+        load_app("raising_app:app")
+    assert str(caught.value) == (
+        "the app at 'raising_app:app' cannot be imported: ZeroDivisionError: division by zero "
+        f"({tmp_path}/raising_app.py:1); nothing was claimed; "
+        "put that right and start the worker again"
+    )

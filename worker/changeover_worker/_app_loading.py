@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Final
 
 import changeover_shared
-from changeover_shared._errors import AppNotFound
+from changeover_shared._errors import AppNotFound, SetupError
 from changeover_worker._app import App
 
 _FOREIGN: Final = (
@@ -25,6 +25,14 @@ _FOREIGN: Final = (
 
 class AppBroken(AppNotFound):
     """The app's module is there and raised while it was imported."""
+
+    def __init__(self, *, target: str, reason: str) -> None:
+        SetupError.__init__(
+            self,
+            f"the app at {target!r} cannot be imported: {reason}; nothing was claimed; "
+            "put that right and start the worker again",
+        )
+        self.target = target
 
 
 def load_app(target: str) -> App:
