@@ -459,6 +459,7 @@ class TestExitCodes:
             ("submit", "s", "x", "--wait", "--timeout", "soon"),
             ("show", "s", "--events", "--turns"),
             ("follow", "s", "--from", "yesterday"),
+            ("follow", "s", "--from", "9" * 5000),
             ("nonsense",),
             ("sessions", "--limit", "0"),
             ("sessions", "--cursor", "nonsense"),

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from changeover import Event, Invalid, Page, SessionInfo, SyncClient, UnknownSession
+from changeover._pages import checked_after
 from changeover._turn_page import TurnBefore
 from changeover_shared._events import Delta, ModelChanged, TurnCompleted, TurnStarted, Warned
 from changeover_shared._words import Next
 from tests.client.conftest import World
 from tests.support.servers import SERVERS
+
+
+def str_of(value: Any) -> str:
+    """A test's id; an integer may be too large to be one."""
+    return "huge" if type(value) is int and value > 2**64 else str(value)[:20]
 
 
 def seqs(page: Page[Event]) -> list[int]:
@@ -185,7 +191,7 @@ def test_a_turn_that_goes_on_after_the_place_is_left_out_with_all_that_stands_in
     assert found(*events) == [4, 3, 2]
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1001, True, "7"])
+@pytest.mark.parametrize("limit", [0, -1, 1001, 10**5000, True, "7"], ids=str_of)
 async def test_a_page_that_is_not_positive_is_refused_and_says_what_it_may_be(
     world: World, limit: Any
 ) -> None:
@@ -198,13 +204,27 @@ async def test_a_page_that_is_not_positive_is_refused_and_says_what_it_may_be(
         await client.sessions(limit=limit)
 
 
-@pytest.mark.parametrize("before", [-1, "x", "1-0", True, 1.5])
+@pytest.mark.parametrize(
+    "before", [-1, 2**64, 10**5000, "9" * 20, "9" * 5000, "x", "1-0", True, 1.5], ids=str_of
+)
 async def test_a_place_that_is_no_number_is_refused(world: World, before: Any) -> None:
     await world.client.submit("web:1", "one")
     client = world.client
     for read in (client.events, client.transcript, client.turns, client.turn_events):
         with pytest.raises(Invalid, match="before: "):
             await read("web:1", before=before)
+
+
+@pytest.mark.parametrize("cursor", ["x", "5", "-1:s", f"{'9' * 5000}:s", 10**5000, 5], ids=str_of)
+async def test_a_cursor_that_no_page_gave_is_refused(world: World, cursor: Any) -> None:
+    with pytest.raises(Invalid, match="cursor: "):
+        await world.client.sessions(cursor=cursor)
+
+
+@pytest.mark.parametrize("after", [-1, 2**64, 10**5000, True, "5"], ids=str_of)
+def test_a_follower_that_begins_nowhere_is_refused(after: Any) -> None:
+    with pytest.raises(Invalid, match="after: "):
+        checked_after(after)
 
 
 async def test_a_turn_of_an_unknown_session_is_refused(world: World) -> None:

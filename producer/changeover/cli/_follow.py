@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from changeover._client import Client
-from changeover._pages import After
+from changeover._pages import After, whole_number
 from changeover.cli._lines import Lines, journal_line
 from changeover.cli._options import Json, Redis, Session
 from changeover.cli._output import say
@@ -55,6 +55,7 @@ def _after(start: str) -> After:
         return "start"
     if start == "now":
         return "now"
-    if not (start.isascii() and start.isdigit()):
-        raise typer.BadParameter(f"--from takes start, now or an event's number, not {start!r}")
-    return int(start)
+    number = whole_number(start)
+    if number is None:
+        raise typer.BadParameter(f"--from takes start, now or an event's number, not {start!r:.80}")
+    return number
