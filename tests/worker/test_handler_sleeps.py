@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from changeover_shared._errors import Invalid
 from changeover_shared._events import (
     TurnParked,
     TurnResumed,
@@ -33,6 +35,24 @@ async def test_a_short_sleep_is_slept_in_the_slot_and_recorded(span: str) -> Non
         assert (await on.turns())[0].text == "awake"
         assert await records(on) == [StepRecord(name="sleep", kind="sleep")]
         assert "turn_parked" not in await on.types()
+
+
+@pytest.mark.parametrize("span", ["36501d", "3650000d", timedelta.max])
+async def test_a_sleep_beyond_what_anybody_can_show_or_store_is_refused(
+    span: str | timedelta,
+) -> None:
+    async def handler(turn: Turn[Any]) -> str:
+        try:
+            await turn.sleep(span)
+        except Invalid as refused:
+            return str(refused)
+        return "slept"
+
+    async with bench() as on:
+        await on.submit("go")
+        end = await on.run(app_of(handler))
+        assert (end.how, end.failed_turns) == ("released", 0)
+        assert "is over 36500 days" in (await on.turns())[0].text
 
 
 async def test_a_long_sleep_holds_no_worker_and_goes_on_elsewhere() -> None:

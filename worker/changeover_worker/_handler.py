@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
 from typing import Any, Final, Generic, Protocol, cast, get_args
 
 from typing_extensions import TypeVar
@@ -39,6 +40,8 @@ T = TypeVar("T")
 
 MAX_NAME: Final = 256
 """How many characters a step's name may have."""
+_LONGEST_SLEEP: Final = timedelta(days=36_500)
+"""What wakes up in a year of five digits cannot be shown, and much later not even be stored."""
 
 
 class TurnStopped(BaseException):
@@ -172,7 +175,10 @@ class Turn(Generic[R]):
 
     async def sleep(self, span: Duration) -> None:
         """Let time pass. Over a second, no worker and no memory is held meanwhile: the handler
-        ends here with `TurnStopped` and is run again at the time."""
+        ends here with `TurnStopped` and is run again at the time. Raises `Invalid` for what is no
+        span and for one over 36 500 days."""
+        if duration(span, field="sleep") > _LONGEST_SLEEP:
+            raise _invalid("sleep", f"{span!s:.40} is over {_LONGEST_SLEEP.days} days")
         await self.calls.carry_out(SleepCall(milliseconds(span, field="sleep")))
 
 
