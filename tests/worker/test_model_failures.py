@@ -106,6 +106,7 @@ async def test_a_rate_limit_tells_how_long_to_wait(
         ("soon", None),
         ("inf", None),
         ("-3", None),
+        ("1 Jan 99999999999 0:0:0", None),
         ("0.5", timedelta(milliseconds=500)),
     ],
 )
@@ -257,6 +258,7 @@ async def test_what_emit_raises_leaves_as_it_is_and_closes_the_connection(
         ("timeout_error", "provider_timeout", True),
         ("something_else", "provider_stream", True),
         ("502", "provider_server", True),
+        pytest.param("9" * 5000, "provider_stream", True, id="no status"),
     ],
 )
 async def test_an_error_object_in_the_stream_is_read(

@@ -49,6 +49,7 @@ _STATUS_OF_WORD: Final = (
     ("too_large", 413),
     ("policy", 400),
 )
+_ERROR_STATUS: Final = re.compile("[45][0-9][0-9]")
 _SECRET: Final = re.compile(r"(?i)\b(bearer\s+\S+|(?:sk|pk|rk|key|tok|xai|gsk)[-_][\w*.\-]{4,})")
 _LONGEST: Final = 300
 
@@ -104,7 +105,7 @@ def stream_failure(name: str, error: object, *, secret: str) -> ModelError:
     """An error object inside a stream that had begun with status 200."""
     code, text = _described(error)
     said = f"broke off with an error{_after_colon(text or code, secret)}"
-    status = int(code) if code.isdecimal() and 400 <= int(code) < 600 else None
+    status = int(code) if _ERROR_STATUS.fullmatch(code) else None
     for part, meaning in _STATUS_OF_WORD:
         if status is None and part in code:
             status = meaning
@@ -149,7 +150,7 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
             return timedelta(seconds=seconds)
     try:
         until = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or of a year beyond all others
         return None
     return max(timedelta(0), until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC))
 
