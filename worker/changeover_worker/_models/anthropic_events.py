@@ -102,13 +102,13 @@ class Assembly:
     def _end(self, place: object) -> None:
         block = self._blocks[place]
         self._answer.open.discard(place)
-        kind = block.get("type")
+        kind = word(block, "type")
         if kind == "tool_use":
             self._end_call(block, place)
         elif kind == "thinking" and not block.get("signature"):
             # Unsigned reasoning is refused when it comes back.
             return
-        elif kind != "text":
+        elif kind and kind != "text":
             typed = block.pop("partial_json", "")
             self._answer.opaque({**block, "input": arguments_object(typed)} if typed else block)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -19,14 +18,15 @@ from changeover_worker._models.contents import (
     Text,
     arguments_object,
     attachment_line,
+    call_name,
     is_image,
     parts,
+    plain,
     result_text,
 )
 from changeover_worker._models.model import ModelRequest
 
 _SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
-_FOREIGN_ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def body(request: ModelRequest, provider: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _left_open(items: tuple[Item, ...], provider: str) -> set[str]:
         if isinstance(item, AssistantMessage):
             blocks = [part.block for part in parts(item, provider) if isinstance(part, Opaque)]
             answered = {word(block, "tool_use_id") for block in blocks}
-            begun = {word(block, "id") for block in blocks if block.get("type") in _SERVER_CALLS}
+            begun = {word(block, "id") for block in blocks if word(block, "type") in _SERVER_CALLS}
             lost |= waiting - answered
             waiting = begun - answered
         elif isinstance(item, UserMessage) and isinstance(before, AssistantMessage):
@@ -84,7 +84,7 @@ def _blocks(item: Item, provider: str) -> Iterator[dict[str, Any]]:
     elif isinstance(item, ToolResult):
         yield {
             "type": "tool_result",
-            "tool_use_id": _own_id(item.call_id),
+            "tool_use_id": plain(item.call_id),
             "content": result_text(item),
             "is_error": item.is_error,
         }
@@ -111,12 +111,7 @@ def _assistant_block(part: Text | ToolCall | Opaque) -> dict[str, Any]:
         return {"type": "text", "text": part.text}
     return {
         "type": "tool_use",
-        "id": _own_id(part.call_id),
-        "name": part.name,
+        "id": plain(part.call_id),
+        "name": call_name(part.name),
         "input": arguments_object(part.arguments),
     }
-
-
-def _own_id(call_id: str) -> str:
-    """Ids of other providers may hold characters that are refused here."""
-    return _FOREIGN_ID.sub("_", call_id)

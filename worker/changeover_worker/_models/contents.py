@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -12,6 +14,8 @@ from urllib.parse import urlsplit
 from changeover_shared._items import AssistantMessage, Attachment, ToolCall, ToolResult
 from changeover_worker._readable import readable_value, too_deep
 
+_FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST_NAME: Final = 64
 _IMAGES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
 
@@ -53,11 +57,22 @@ def parts(message: AssistantMessage, provider: str) -> Iterator[Text | ToolCall 
     yield from message.tool_calls[calls:]
 
 
+def plain(word: str) -> str:
+    """The word without characters that a name or an id may not have everywhere."""
+    return _FOREIGN.sub("_", word)
+
+
+def call_name(name: str) -> str:
+    """Say which tool was called; a model makes names up that every provider refuses to read
+    again, and with them the whole conversation. Names of tools that there are stay as they are."""
+    return plain(name)[:_LONGEST_NAME] or "unnamed"
+
+
 def arguments_object(text: str) -> dict[str, Any]:
     """Read a call's arguments; what is no JSON object is wrapped, since providers refuse it, and
-    so is one that nests too deep to be written again."""
+    so is one that cannot be written again: it nests too deep, or holds what is no number."""
     try:
-        value = json.loads(text or "{}")
+        value = json.loads(text or "{}", parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):
         return {"unparsed": text}
     if not isinstance(value, dict) or too_deep(value):
@@ -67,7 +82,8 @@ def arguments_object(text: str) -> dict[str, Any]:
 
 def arguments_text(text: str) -> str:
     """The same as JSON text, unchanged if it is a JSON object."""
-    return text if is_whole(text) else json.dumps(arguments_object(text))
+    value = arguments_object(text)
+    return text if text and value != {"unparsed": text} else json.dumps(value)
 
 
 def is_whole(text: str) -> bool:
@@ -76,6 +92,14 @@ def is_whole(text: str) -> bool:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _finite(text: str) -> float:
+    """Read a number; Python alone writes NaN and infinities, and reads them from JSON."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value
 
 
 def result_text(result: ToolResult) -> str:

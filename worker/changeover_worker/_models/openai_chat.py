@@ -17,6 +17,7 @@ from changeover_worker._models.answer import Answer, number, word
 from changeover_worker._models.contents import (
     arguments_text,
     attachment_line,
+    call_name,
     is_image,
     marked_result_text,
 )
@@ -93,7 +94,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {
         "id": call.call_id,
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments_text(call.arguments)},
+        "function": {"name": call_name(call.name), "arguments": arguments_text(call.arguments)},
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any, Final
 
 from changeover_shared._items import (
@@ -21,6 +22,7 @@ from changeover_worker._models.contents import (
     Text,
     arguments_text,
     attachment_line,
+    call_name,
     is_image,
     marked_result_text,
     parts,
@@ -30,6 +32,8 @@ from changeover_worker._models.stream import Broken, Event
 
 _PHASE: Final = "phase"
 """The type of the block that keeps how the provider labelled a message, to label it so again."""
+
+_LONGEST_ID: Final = 64
 
 
 def create(client: Any) -> Any:
@@ -65,7 +69,7 @@ def _items(item: Item, provider: str) -> Iterator[dict[str, Any]]:
     elif isinstance(item, ToolResult):
         yield {
             "type": "function_call_output",
-            "call_id": item.call_id,
+            "call_id": _own_id(item.call_id),
             "output": marked_result_text(item),
         }
     else:
@@ -101,10 +105,15 @@ def _assistant_items(item: AssistantMessage, provider: str) -> Iterator[dict[str
 def _call(call: ToolCall) -> dict[str, Any]:
     return {
         "type": "function_call",
-        "call_id": call.call_id,
-        "name": call.name,
+        "call_id": _own_id(call.call_id),
+        "name": call_name(call.name),
         "arguments": arguments_text(call.arguments),
     }
+
+
+def _own_id(call_id: str) -> str:
+    """Ids of other providers may be longer than is read here."""
+    return call_id if len(call_id) <= _LONGEST_ID else sha256(call_id.encode()).hexdigest()
 
 
 class Assembly:
