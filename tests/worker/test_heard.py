@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -222,3 +223,30 @@ def test_what_is_no_response_is_named() -> None:
         Hearing().answer(None)
     with pytest.raises(TypeError, match="UserMessage and Usage"):
         Hearing().answer(ModelResponse(UserMessage(text="x")))  # type: ignore[arg-type]
+
+
+class Hollow(ModelError):
+    """An error that does not hold what it should."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "hollow")
+
+
+@pytest.mark.parametrize("kind", [object(), "provider_server"])
+async def test_an_error_that_was_not_made_right_fails_its_turn(kind: Any) -> None:
+    late = ModelError(kind=kind, message="no", retryable=False)
+    late.retry_after = "soon"  # type: ignore[assignment]
+    for error in (late, Hollow()):
+        async with bench() as on:
+            await run(on, Says(error))
+            assert (await failure(on))[0] == "model_crashed"
+
+
+def test_a_time_to_wait_is_a_span_of_time() -> None:
+    soon: Any = 30
+    with pytest.raises(TypeError, match="retry_after is a timedelta or None, not 30"):
+        ModelError(kind="provider_server", message="no", retryable=True, retry_after=soon)
+    timely = ModelError(
+        kind="provider_server", message="no", retryable=True, retry_after=timedelta(seconds=30)
+    )
+    assert timely.retry_after == timedelta(seconds=30)

@@ -120,6 +120,9 @@ class ModelError(ChangeoverError):
         retryable: bool,
         retry_after: timedelta | None = None,
     ) -> None:
+        """Raises `TypeError` for a `retry_after` that is no span of time."""
+        if not isinstance(retry_after, timedelta | None):
+            raise TypeError(f"retry_after is a timedelta or None, not {retry_after!r:.80}")
         super().__init__(message)
         self.kind = kind
         """`provider_auth`, `provider_rate_limit`, `provider_server`, `provider_timeout`,

@@ -149,7 +149,15 @@ class _Listening:
 
 
 def failure_of(error: BaseException, kind: str) -> Failure:
-    """An exception as data: its own kind if it is one of ours, else `kind`."""
+    """An exception as data: its own kind if it is one of ours and holds what it says, else
+    `kind`."""
+    with suppress(Exception):
+        if isinstance(error, ChangeoverError):
+            return _own_failure(error)
+    return Failure(kind=kind, message=error_text(f"{type(error).__name__}: {_words(error)}"))
+
+
+def _own_failure(error: ChangeoverError) -> Failure:
     if isinstance(error, ModelError):
         return Failure(
             kind=error_text(str(error.kind)),
@@ -157,9 +165,7 @@ def failure_of(error: BaseException, kind: str) -> Failure:
             retryable=bool(error.retryable),
             retry_after_ms=_milliseconds(error.retry_after),
         )
-    if isinstance(error, ChangeoverError):
-        return Failure(kind=error.code, message=error_text(str(error)))
-    return Failure(kind=kind, message=error_text(f"{type(error).__name__}: {_words(error)}"))
+    return Failure(kind=error.code, message=error_text(str(error)))
 
 
 def _words(error: BaseException) -> str:
