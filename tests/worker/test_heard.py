@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -223,6 +224,32 @@ def test_what_is_no_response_is_named() -> None:
         Hearing().answer(None)
     with pytest.raises(TypeError, match="UserMessage and Usage"):
         Hearing().answer(ModelResponse(UserMessage(text="x")))  # type: ignore[arg-type]
+
+
+async def test_a_delta_from_another_event_loop_is_refused_and_harms_nobody() -> None:
+    class InAThread:
+        name = "in a thread"
+        refused = ""
+
+        async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+            def work() -> None:
+                try:
+                    asyncio.run(_emitted(emit))
+                except RuntimeError as error:
+                    self.refused = str(error)
+
+            await asyncio.to_thread(work)
+            return ModelResponse(AssistantMessage(text="all the same"))
+
+    async def _emitted(emit: Emit) -> None:
+        await emit(TextDelta("hel"))
+
+    async with bench() as on:
+        model = InAThread()
+        await run(on, model)
+        assert await on.ending() is Ending.COMPLETED
+        assert "another event loop" in model.refused
+        assert texts(await on.events(), "assistant_message") == ["all the same"]
 
 
 class Hollow(ModelError):

@@ -110,6 +110,7 @@ class _Listening:
         self._session_id = held.lease.session_id
         self._assembled = Assembled()
         self._pieces = 0
+        self._loop = asyncio.get_running_loop()
 
     async def listen(self, question: Question) -> ModelResponse | BaseException:
         """The answer, or what was raised: as a value, since asyncio hands `SystemExit` of a task
@@ -139,6 +140,9 @@ class _Listening:
         return replace(tail, events=events, usage=self._assembled.usage)
 
     async def _emit(self, delta: ModelDelta) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            # A write begun on another loop would be cancelled with that, and the session with it.
+            raise RuntimeError("emit was awaited on another event loop than respond; nothing came")
         self.hearing.delta(delta)
         await self._show(self._assembled.take(delta))
 
