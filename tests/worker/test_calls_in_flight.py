@@ -222,3 +222,36 @@ async def test_a_call_that_cannot_be_run_is_told_to_the_model_which_may_ask_agai
         assert (second.output, ran) == ("found k", ["k"])
         (record,) = await on.turns()
         assert (record.tool_calls, record.failed_tool_calls) == (2, 1)
+
+
+@tool(effect="pure")
+async def fetch(size: int) -> str:
+    """Fetch so many bytes."""
+    return "x" * size
+
+
+def many(count: int, *others: ScriptedAnswer) -> ScriptedModel:
+    """A model that asks for so many results of almost 1 MiB at once."""
+    fetches = (call("fetch", size=2**20 - 2) for _ in range(count))
+    return ScriptedModel(calls(*fetches, *others), say("done"))
+
+
+async def test_results_that_no_commit_can_hold_fail_the_turn_and_stop_its_other_calls() -> None:
+    stopped = asyncio.Event()
+
+    @tool
+    async def last() -> str:
+        """Take long."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    async with bench() as on:
+        await on.submit("go")
+        end = await on.run(app_of(many(40, call("last")), fetch, last))
+        assert (end.how, end.failed_turns) == ("released", 1)
+        (record,) = await on.turns()
+        assert record.error is not None and record.error.kind == "too_big"
+        assert stopped.is_set()

@@ -123,3 +123,5 @@ class AgentTurn:
                     now_ms=run.now_ms,
                 )
                 await run.write(draft)
+                if run.loaded.checkpoint.execution is None:
+                    return  # what landed was too large to be kept, and the turn has failed of it
