@@ -236,6 +236,15 @@ def many(count: int, *others: ScriptedAnswer) -> ScriptedModel:
     return ScriptedModel(calls(*fetches, *others), say("done"))
 
 
+async def test_large_results_that_land_together_are_kept_in_several_commits() -> None:
+    async with bench() as on:
+        await on.submit("go")
+        end = await on.run(app_of(many(24), fetch))
+        assert (end.how, end.failed_turns) == ("released", 0)
+        results = [e.item for e in await on.transcript() if isinstance(e.item, ToolResult)]
+        assert [result.is_error for result in results] == [False] * 24
+
+
 async def test_results_that_no_commit_can_hold_fail_the_turn_and_stop_its_other_calls() -> None:
     stopped = asyncio.Event()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final
+
+from pydantic_core import to_json
 
 from changeover_shared._checkpoint import PendingCall
 from changeover_shared._items import ToolResult
@@ -13,6 +15,10 @@ from changeover_worker._stopping import stop
 from changeover_worker._tools.context import StopSignal, ToolStopped
 from changeover_worker._turn.ending import UNKNOWN
 from changeover_worker._turn.execution import error_result
+
+AT_ONCE_BYTES: Final = 4 * 1024**2
+"""So much of results that land together is handed over at once, or one result. A commit has each
+of them twice, beside those that landed before."""
 
 RunCall = Callable[[PendingCall, StopSignal], Coroutine[Any, Any, ToolResult]]
 
@@ -39,8 +45,8 @@ async def run_group(
             results = tuple(end for end in ends if end is not None)
             if held.stopped:
                 signal.set("the turn was stopped")
-            if results:
-                yield results
+            for portion in _portions(results):
+                yield portion
     finally:
         signal.set("the turn was stopped")
         held.running(())
@@ -52,3 +58,18 @@ def _result(task: asyncio.Task[ToolResult], call: PendingCall, held: Held) -> To
         return task.result()
     # Without a result and not stopped by us, it may have run all the same: never run it twice.
     return None if held.stopped else error_result(call, UNKNOWN, unknown=True)
+
+
+def _portions(results: tuple[ToolResult, ...]) -> Iterator[tuple[ToolResult, ...]]:
+    """Results of bounded size, in their order."""
+    portion: list[ToolResult] = []
+    size = 0
+    for result in results:
+        more = len(to_json(result.output))
+        if portion and size + more > AT_ONCE_BYTES:
+            yield tuple(portion)
+            portion, size = [], 0
+        portion.append(result)
+        size += more
+    if portion:
+        yield tuple(portion)
