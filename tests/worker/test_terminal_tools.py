@@ -277,3 +277,35 @@ async def test_a_successor_without_the_tools_ends_the_turn_as_its_calls_have_dec
         results = [event for event in await ended(on) if isinstance(event, ToolCallEnd)]
         assert [(r.call_id, r.unknown) for r in results] == [("tool-1", False), ("tool-2", True)]
         await assert_usable(on)
+
+
+class OwnStop(StopTurn):
+    """A stop that was not made by its base."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "the budget is spent")
+
+
+class Silent(ToolError):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def test_errors_that_do_not_hold_what_they_should_are_results_all_the_same() -> None:
+    def own() -> Json:
+        raise OwnStop
+
+    def silent() -> Json:
+        raise Silent("never read")
+
+    async with bench() as on:
+        await on.submit("go")
+        tools = (terminal("terminal_tool_0", silent), terminal("terminal_tool_1", own))
+        end = await on.run(app_of(ScriptedModel(TWO), *tools))
+        assert (end.how, end.failed_turns) == ("released", 1)
+        (record,) = await on.turns()
+        assert record.error is not None
+        told = (record.error.kind, record.error.message)
+        assert told == ("stop_turn", "the budget is spent")

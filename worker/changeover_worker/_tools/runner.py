@@ -67,9 +67,9 @@ async def run_tool(
     if error is None:
         return ToolResult(call_id=call.call_id, name=call.name, output=ended.output)
     if isinstance(error, ToolError):
-        return _failure(call, str(error))
+        return _failure(call, _said(error))
     if isinstance(error, StopTurn):
-        return _failure(call, str(error)).model_copy(update={"stop": _stop(error)})
+        return _failure(call, _said(error)).model_copy(update={"stop": _stop(error)})
     if isinstance(error, ToolStopped) and stopped.reason is not None:
         raise error
     log.warning("tool_failed", exc_info=error)
@@ -175,7 +175,17 @@ def _failure(call: ToolCall, text: str, *, unknown: bool = False) -> ToolResult:
 
 
 def _stop(error: StopTurn) -> TurnStop:
-    return TurnStop(kind=error_text(str(error.kind)), message=error_text(str(error.message)))
+    # An application's own kind of stop may not hold what it should.
+    kind, message = getattr(error, "kind", StopTurn.code), getattr(error, "message", error)
+    return TurnStop(kind=error_text(_said(kind)), message=error_text(_said(message)))
+
+
+def _said(value: object) -> str:
+    """An object of the application as text; one that cannot say what it is has none."""
+    try:
+        return str(value)
+    except Exception:
+        return ""
 
 
 def told(error: BaseException, what: str = "the tool") -> str:
@@ -187,8 +197,5 @@ def told(error: BaseException, what: str = "the tool") -> str:
         return f"{kind}: {what} tried to end the worker, which goes on"
     if isinstance(error, asyncio.CancelledError):
         return f"{kind}: {what} was cancelled from within"
-    try:
-        message = str(error)
-    except Exception:
-        message = ""
+    message = _said(error)
     return f"{kind}: {message}" if message else kind
