@@ -5,6 +5,7 @@
 * an event whose `seq` is not above the view's is a repeat and changes nothing;
 * streamed text counts only until its step ends: a completed step's text is what
   `assistant_message` committed, any other ending leaves nothing of it;
+* a quarantined session stays so, whatever its senders do meanwhile;
 * a parked turn goes on with `turn_resumed` or the next step, and ends like any other;
 * a gap takes away what the missing events may have changed;
 * a gap that is `rewound` goes back to the number before it: what was said from there on is not
@@ -42,6 +43,7 @@ from changeover_shared._events import (
     TurnParked,
     TurnResumed,
     TurnStarted,
+    Warned,
 )
 from changeover_shared._items import Attachment, Json, Phase, Usage, Wire
 from changeover_shared._words import Effect, Ending
@@ -143,6 +145,9 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
             return {}
 
 
+_OF_SENDERS = (Message, SubmissionSuperseded, SubmissionCancelled, Warned)
+"""What a session's journal gets without anybody who runs it."""
+
 _NOT_PARKED: dict[str, Any] = {"parked": None, "until_ms": None}
 
 
@@ -151,7 +156,7 @@ def _status(view: View, event: Event) -> ViewStatus:
         return "closed"
     if isinstance(event, SessionQuarantined):
         return "quarantined"
-    if view.status == "quarantined" and isinstance(event, Message):
+    if view.status == "quarantined" and isinstance(event, _OF_SENDERS):
         return "quarantined"
     if view.turn is not None:
         return "running" if view.parked is None else "parked"
