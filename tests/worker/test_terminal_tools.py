@@ -20,7 +20,7 @@ from changeover_worker._session import signals
 from changeover_worker._session.signals import Moment
 from changeover_worker._tools.tool import Tool, tool
 from changeover_worker.testing import ScriptedModel, call, calls, say
-from tests.support.holding import Bench, bench, until_so
+from tests.support.holding import Bench, bench, texts, until_so
 
 
 @pytest.fixture(autouse=True)
@@ -277,6 +277,19 @@ async def test_a_successor_without_the_tools_ends_the_turn_as_its_calls_have_dec
         results = [event for event in await ended(on) if isinstance(event, ToolCallEnd)]
         assert [(r.call_id, r.unknown) for r in results] == [("tool-1", False), ("tool-2", True)]
         await assert_usable(on)
+
+
+@pytest.mark.parametrize(("gave", "told"), [("all done", ["all done"]), ("", []), ({"a": 1}, [])])
+async def test_a_text_that_ends_the_turn_is_told_like_any_answer(
+    gave: Json, told: list[str]
+) -> None:
+    async with bench() as on:
+        await on.submit("go")
+        end = await on.run(app_of(ScriptedModel(call("act")), terminal("act", gives(gave))))
+        assert (end.how, end.failed_turns) == ("released", 0)
+        events = await on.events()
+        assert texts(events, "delta") == texts(events, "assistant_message") == told
+        assert texts(events, "turn_completed") == (told or [""])
 
 
 class OwnStop(StopTurn):

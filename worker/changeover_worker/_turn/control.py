@@ -12,7 +12,7 @@ from changeover_shared._events import Event, Failure
 from changeover_shared._items import Json
 from changeover_worker._turn.draft import Draft
 from changeover_worker._turn.ending import end_completed, fail
-from changeover_worker._turn.execution import close_group, open_execution
+from changeover_worker._turn.execution import close_group, open_execution, spoken
 
 
 def ended_by_call(
@@ -40,6 +40,8 @@ def _complete(
     execution = open_execution(checkpoint)
     beside = execution.assistant.text if execution.assistant else ""
     execution, items = close_group(execution)
+    if isinstance(output, str):
+        events = (*events, *spoken(execution, output, "final_answer"))
     return end_completed(
         checkpoint,
         execution,

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from changeover_shared._checkpoint import ActiveStep, Checkpoint, Execution, PendingCall
-from changeover_shared._events import Event, StepCompleted, StepStarted, ToolCallEnd
-from changeover_shared._items import Item, StepRecord, ToolResult, Usage
+from changeover_shared._events import (
+    AssistantSaid,
+    Delta,
+    Event,
+    StepCompleted,
+    StepStarted,
+    ToolCallEnd,
+)
+from changeover_shared._items import Item, Phase, StepRecord, ToolResult, Usage
 from changeover_shared._words import Effect, StepEnding
 
 NO_USAGE: Final = Usage()
@@ -26,6 +33,18 @@ def stamp(execution: Execution, step_id: str | None = None) -> dict[str, Any]:
         "turn_id": execution.turn_id,
         "step_id": step_id,
     }
+
+
+def spoken(execution: Execution, text: str, phase: Phase) -> tuple[Event, ...]:
+    """What is said outside a model step, in both forms: who prints what streams and who reads what
+    was committed see it once."""
+    if not text.strip():
+        return ()
+    belongs = stamp(execution)
+    return (
+        Delta(phase=phase, text=text, **belongs),
+        AssistantSaid(phase=phase, text=text, **belongs),
+    )
 
 
 def open_step(

@@ -21,13 +21,11 @@ from pydantic_core import to_json
 
 from changeover_shared._checkpoint import Checkpoint, Execution, HandlerStep
 from changeover_shared._events import (
-    AssistantSaid,
-    Delta,
     Event,
     Failure,
     Warned,
 )
-from changeover_shared._items import AnyItem, AssistantMessage, Json, Phase, StepRecord
+from changeover_shared._items import AnyItem, AssistantMessage, Json, StepRecord
 from changeover_shared._words import CommitKind, Next, StepEnding
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._turn import parking
@@ -39,6 +37,7 @@ from changeover_worker._turn.execution import (
     may_have_run,
     open_execution,
     open_step,
+    spoken,
     stamp,
 )
 from changeover_worker._turn.replay import response_json
@@ -104,7 +103,7 @@ def said(checkpoint: Checkpoint, call: SayCall) -> tuple[Draft, StepRecord]:
     record = StepRecord(
         name=call.name, kind=call.kind, output={"text": call.text, "phase": call.phase}
     )
-    draft = _ended(checkpoint, execution, record, *_spoken(execution, call.text, call.phase))
+    draft = _ended(checkpoint, execution, record, *spoken(execution, call.text, call.phase))
     message = AssistantMessage(text=call.text, phase=call.phase)
     return replace(draft, items=(message, record)), record
 
@@ -140,7 +139,7 @@ def finished(
     text = value if isinstance(value, str) else ""
     output = None if isinstance(value, str) else value
     shown = text or ("" if output is None else to_json(output).decode())
-    events = () if _was_said(text, turn_items) else _spoken(execution, text, "final_answer")
+    events = () if _was_said(text, turn_items) else spoken(execution, text, "final_answer")
     answer = AssistantMessage(text=shown)
     items = (answer,) if shown.strip() and answer not in turn_items else ()
     return end_completed(
@@ -184,17 +183,6 @@ def _ended(
 ) -> Draft:
     execution = execution.model_copy(update={"handler_step": None})
     return replace(_moved(checkpoint, execution, *events), progress=True, items=(record,))
-
-
-def _spoken(execution: Execution, text: str, phase: Phase) -> tuple[Event, ...]:
-    """Both forms: who prints what streams and who reads what was committed see it once."""
-    if not text.strip():
-        return ()
-    belongs = stamp(execution)
-    return (
-        Delta(phase=phase, text=text, **belongs),
-        AssistantSaid(phase=phase, text=text, **belongs),
-    )
 
 
 def _was_said(text: str, turn_items: Sequence[AnyItem]) -> bool:
