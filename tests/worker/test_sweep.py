@@ -15,10 +15,11 @@ import redis.asyncio
 
 from changeover_shared._errors import ExtraMissing, Invalid
 from changeover_shared._items import AssistantMessage, Item, ToolCall, ToolResult, UserMessage
+from changeover_shared._ops import CloseOp, CompactOp, RollbackOp, SetModelOp
 from changeover_shared._store import fleet
 from changeover_shared._store.scripts import Script, script
-from changeover_worker import App, Turn
-from changeover_worker.testing import Report, ScriptedModel, User, say, sweep
+from changeover_worker import Agent, App, Compaction, Turn, tool
+from changeover_worker.testing import Report, ScriptedModel, User, call, say, sweep
 from changeover_worker.testing._watched import misfits
 from tests.support.scenarios import (
     SCENARIOS,
@@ -126,6 +127,44 @@ async def test_a_once_step_that_is_run_again_is_found_out(monkeypatch: pytest.Mo
     monkeypatch.setattr("changeover_worker._turn.handler.may_have_run", lambda execution: ())
     with pytest.raises(AssertionError, match="G6: step 'pay' is `once` and ran 2 times"):
         await sweep(three_steps, reporter, only="commit#4 after freeze")
+
+
+async def ops_between_messages(user: User) -> None:
+    """Turns that start and end at once, among some that do not."""
+    assert await user.ended(await user.submit("x" * 4000)) == "completed"
+    for op in (CompactOp(), SetModelOp(model="m"), RollbackOp(to="t_9")):
+        assert await user.ended(await user.submit(op)) in ("completed", "failed")
+    assert await user.ended(await user.submit("y" * 4000)) == "completed"
+    assert await user.ended(await user.submit(CompactOp())) == "completed"
+    assert await user.ended(await user.submit(CloseOp())) == "completed"
+
+
+def small() -> App:
+    agent = Agent("bot", model="m", compaction=Compaction(keep_tokens=10))
+    return App(agents=[agent], models={"m": ScriptedModel.by(lambda _: say("short"))})
+
+
+@pytest.mark.parametrize("case", ["commit#1 before kill", "commit#11 lost freeze"])
+async def test_the_ops_of_a_session_break_no_promise(case: str) -> None:
+    assert (await sweep(ops_between_messages, small, only=case)).cases == 1
+
+
+async def test_a_thawed_worker_that_runs_a_call_of_a_turn_before_breaks_no_promise() -> None:
+    async def two_turns(user: User) -> None:
+        first, second = await user.submit("one"), await user.submit("two")
+        assert await user.ended(first) == "completed"
+        assert await user.ended(second) == "completed"
+
+    def looker() -> App:
+        @tool(effect="pure", terminal=True)
+        async def look() -> str:
+            """Look."""
+            return "seen"
+
+        agent = Agent("bot", model="m", tools=[look])
+        return App(agents=[agent], models={"m": ScriptedModel.by(lambda _: call("look"))})
+
+    assert (await sweep(two_turns, looker, only="commit#2 after freeze")).cases == 1
 
 
 async def test_a_scenario_that_fails_is_told_with_its_case() -> None:

@@ -50,7 +50,8 @@ async def broken(world: World, watch: Watch) -> list[str]:
         found += promises.conversation([entry.item for entry in session.transcript])
         found += _streams(watch, world.follow(session_id).seen)
         found += await _g8(world, session)
-    repeated = {step for step in watch.asked if watch.asked.count(step) > 1}
+    # The request for a summary belongs to no step.
+    repeated = {step for step in watch.asked if step and watch.asked.count(step) > 1}
     return found + [f"G5: a model was asked twice for step {step}" for step in sorted(repeated)]
 
 
@@ -108,7 +109,7 @@ def _g2(world: World, session: Session) -> list[str]:
 def _g3(world: World, session: Session) -> list[str]:
     commits = world.commits.get(session.session_id, 0)
     found = promises.records(session.journal, session.turns)
-    found += promises.counted(session.checkpoint, session.turns)
+    found += promises.counted(session.checkpoint, session.journal, session.turns)
     if session.now.head.rev != commits:
         found.append(f"G3: revision {session.now.head.rev} after {commits} commits")
     numbers = [entry.n for entry in session.transcript]

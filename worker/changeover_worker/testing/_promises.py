@@ -143,11 +143,18 @@ def records(journal: Sequence[Event], turns: Sequence[TurnRecord]) -> list[str]:
     return found
 
 
-def counted(checkpoint: Checkpoint, turns: Sequence[TurnRecord]) -> list[str]:
-    """Statistics that are not the sum of the turns' records."""
+def counted(
+    checkpoint: Checkpoint, journal: Iterable[Event], turns: Iterable[TurnRecord]
+) -> list[str]:
+    """Statistics that are not the sum of the turns' records.
+
+    What starts and ends at once, a `set_model` or a `close`, has a record and is not counted.
+    """
+    begun = {event.turn_id for event in journal if isinstance(event, TurnStarted)}
+    turns = [record for record in turns if record.turn_id in begun]
     stats = checkpoint.stats
     sums = {
-        "turns": (stats.turns, sum(1 for _ in turns)),
+        "turns": (stats.turns, len(turns)),
         "failed turns": (stats.failed_turns, sum(r.ending is Ending.FAILED for r in turns)),
         "aborted turns": (stats.aborted_turns, sum(r.ending is Ending.ABORTED for r in turns)),
         "tool calls": (stats.tool_calls, sum(r.tool_calls for r in turns)),

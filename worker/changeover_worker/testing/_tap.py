@@ -58,6 +58,8 @@ class Tap:
         """The call that it has in flight, or stands before."""
         self.answers: list[Any] = []
         """With a lost reply: what the call answered, and then what its repeat answered."""
+        self.turns: dict[str, str] = {}
+        """The turn that the worker has last committed anything of, by session."""
         self._onlooker = onlooker
         self._case = case
         self._counts: Counter[str] = Counter()
@@ -155,6 +157,11 @@ class TappedExecutor(Executor):
         self._onlooker = onlooker
 
     async def run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
+        if self.tap is not None and script.name == "commit":
+            count, args = count_and_args
+            session, turn = (args[count + script.header.args.index(n)] for n in ("session", "turn"))
+            self.tap.turns[str(session)] = str(turn)
+
         async def send() -> list[Any]:
             reply = await super(TappedExecutor, self).run(script, count_and_args)
             if self._onlooker is not None:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from changeover_shared._events import StepCompleted, ToolCallEnd, TurnStarted
+from changeover_shared._events import StepCompleted, ToolCallEnd
 from changeover_shared._items import Item, UserMessage
 from changeover_shared._words import Effect, StepEnding
 from changeover_worker._agent import Agent
@@ -69,8 +69,8 @@ class Watch:
         if moment is not Moment.TOOL_STARTED:
             return
         seen = self.world.follow(session_id).seen
-        turns = [event.turn_id for event in seen if isinstance(event, TurnStarted)]
-        call = (session_id, str(turns[-1] if turns else ""), detail)
+        # Not the newest turn of the journal: a thawed worker's is one that is long over.
+        call = (session_id, AT_WORK.get().turns.get(session_id, ""), detail)
         self.started[call] = self.started.get(call, 0) + 1
         ended = any(
             isinstance(event, ToolCallEnd) and (event.turn_id, event.call_id) == call[1:]
