@@ -321,6 +321,23 @@ def test_a_call_id_that_the_conversation_has_already_is_not_used_again() -> None
     assert [call.call_id for call in execution_of(draft).calls] == ["c_1", "c_1_1", "c_2"]
 
 
+def test_a_call_id_is_not_used_again_behind_a_summary_of_the_turns_own_beginning() -> None:
+    """What the turn has called before is not shown any more, and stands in its journal."""
+    execution = execution_of(begun()).model_copy(update={"first_item": 3, "next_step": 2})
+    update = {"execution": execution, "context_epoch": 1, "context_from": 5}
+    calls = tuple(ToolCall(call_id=i, name="x", arguments="{}") for i in ("c", "c"))
+    draft = answered(
+        begun().checkpoint.model_copy(update=update),
+        ModelResponse(AssistantMessage(tool_calls=calls)),
+        NOTHING,
+        effect_of=lambda name: Effect.ONCE,
+        shown=(asked("x"),),
+        onward=onward(),
+        now_ms=1,
+    )
+    assert [call.call_id for call in execution_of(draft).calls] == ["c_s2", "c_s2_1"]
+
+
 def test_a_failure_in_mid_step_keeps_the_partial_text_out_of_the_transcript() -> None:
     tail = Tail((Delta(text="half"),), (4,), Usage(output_tokens=2))
     failure = Failure(kind="provider_server", message="500", retryable=True)

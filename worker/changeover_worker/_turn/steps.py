@@ -59,8 +59,11 @@ def answered(
     `terminal` are the names of the tools whose result ends the turn. `shown` is what the model
     was asked with: a call whose id stands there gets another one.
     """
-    message = _with_distinct_ids(response.message, shown)
     before = open_execution(checkpoint)
+    # Behind a summary of its own beginning a turn's earlier ids are not shown any more.
+    unseen = 0 < before.first_item < checkpoint.context_from
+    suffix = f"_s{before.next_step}" if unseen else ""
+    message = _with_distinct_ids(response.message, shown, suffix)
     execution, events = close_answered(before, message, response, tail)
     checkpoint = with_streamed(checkpoint, ranges(tail.seqs), now_ms)
     if not message.tool_calls:
@@ -189,7 +192,9 @@ def _begin(call: PendingCall, execution: Execution, step_id: str | None) -> Tool
     )
 
 
-def _with_distinct_ids(message: AssistantMessage, shown: Sequence[Item]) -> AssistantMessage:
+def _with_distinct_ids(
+    message: AssistantMessage, shown: Sequence[Item], suffix: str
+) -> AssistantMessage:
     """Some servers leave call ids out or repeat them; results are matched by them."""
     if not message.tool_calls:
         return message
@@ -197,7 +202,7 @@ def _with_distinct_ids(message: AssistantMessage, shown: Sequence[Item]) -> Assi
     used = {call.call_id for item in earlier for call in item.tool_calls}
     renamed = []
     for k, call in enumerate(message.tool_calls):
-        call_id = _unused(call.call_id or f"call_{k}", used)
+        call_id = _unused((call.call_id or f"call_{k}") + suffix, used)
         used.add(call_id)
         renamed.append(call.model_copy(update={"call_id": call_id}))
     return message.model_copy(update={"tool_calls": tuple(renamed)})
