@@ -16,6 +16,7 @@ from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.tool_group import run_group
+from changeover_worker._turn.changed_kind import taken_up
 from changeover_worker._turn.draft import Setup
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_calls
@@ -49,6 +50,10 @@ class AgentTurn:
         run, loaded = self._running, self._running.loaded
         if execution.op == "compact":
             await self._compaction.go_on(execution)
+            return
+        taken = taken_up(loaded.checkpoint, by_handler=False, takeover=loaded.taken_over)
+        if taken is not None:
+            await run.write(taken)
             return
         retry = execution.retry if found(execution) is Found.PAUSE else None
         if retry and not await pause_until(run, retry.until_ms):

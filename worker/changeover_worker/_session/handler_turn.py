@@ -17,6 +17,7 @@ from changeover_worker._session.handler_run import Calls, HandlerRun, Returned
 from changeover_worker._session.model_step import failure_of
 from changeover_worker._session.running import Running
 from changeover_worker._tools.output import as_json
+from changeover_worker._turn.changed_kind import taken_up
 from changeover_worker._turn.draft import Draft, Setup
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.handler import finished, recovered
@@ -36,7 +37,9 @@ class HandlerTurn:
         """Record what a new holder finds; the handler is run by `go_on`."""
         run, loaded = self._running, self._running.loaded
         checkpoint, changed = settle_model(loaded.checkpoint, self._setup, execution.turn_id)
-        draft = recovered(checkpoint, takeover=loaded.taken_over)
+        draft = taken_up(checkpoint, by_handler=True, takeover=loaded.taken_over) or recovered(
+            checkpoint, takeover=loaded.taken_over
+        )
         if draft is not None:
             await run.write(draft.after(changed))
             self._log_unknown(execution.turn_id, draft)
@@ -107,6 +110,13 @@ class HandlerTurn:
             takewhile(lambda item: isinstance(item, UserMessage), self._written(execution))
         )
         last = execution.first_item + len(said) - 1
+        if execution.first_item < loaded.checkpoint.context_from:
+            # An agent began the turn and compacted it: what was asked stands before the cut.
+            said = tuple(
+                item
+                for item in loaded.prefix
+                if isinstance(item, UserMessage) and item.submission_id in execution.submission_ids
+            )
         shown = loaded.shown()
         before = replace(shown, entries=tuple(e for e in shown.entries if e.n <= last), large={})
         message = said[0] if said else None
@@ -125,7 +135,7 @@ class HandlerTurn:
     def _written(self, execution: Execution) -> Sequence[AnyItem]:
         """What the turn has written into the transcript."""
         loaded = self._running.loaded
-        return loaded.items[execution.first_item - loaded.checkpoint.context_from :]
+        return loaded.items[max(0, execution.first_item - loaded.checkpoint.context_from) :]
 
     def _log_unknown(self, turn_id: str, draft: Draft) -> None:
         log, session_id = self._running.log, self._running.loaded.session_id
