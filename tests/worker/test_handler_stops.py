@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from changeover_worker import (
     ModelError,
     Turn,
 )
+from changeover_worker._session.handler_run import MAX_CALLS
 from changeover_worker._session.held import Held
 from changeover_worker._session.runner import RunEnd
 from tests.support.handling import Works, app_of, failure, records, report
@@ -214,3 +216,48 @@ async def test_an_interrupt_comes_before_what_the_handler_raises() -> None:
         holds.append(held)
         await run
         assert await on.ending() is Ending.ABORTED
+
+
+async def test_a_handler_that_calls_again_whatever_it_is_told_holds_up_nobody() -> None:
+    """A retry around a durable call that catches too much: it is unwound like any other."""
+    works, asked, over = Works(), 0, asyncio.Event()
+
+    async def handler(turn: Turn[Any]) -> str:
+        nonlocal asked
+        for n in range(10 * MAX_CALLS):
+            if over.is_set():
+                break
+            try:
+                await turn.step(f"poll {n}", works.hangs("poll"), effect="pure")
+            except BaseException:
+                asked = n
+        return "never"
+
+    async with bench() as on:
+        await on.submit("go")
+        run, held = await on.begin(app_of(handler))
+        await until(lambda: works.ran["poll"] > 0, "the step runs")
+        held.drain_now()
+        await handed_off(run)
+        over.set()
+        assert 0 < asked <= MAX_CALLS + 10
+        assert works.ran["poll"] == 1
+        assert await on.turns() == []
+
+
+async def test_a_handler_whose_calls_are_refused_again_and_again_fails_its_turn() -> None:
+    works = Works()
+
+    async def handler(turn: Turn[Any]) -> Any:
+        while True:
+            with suppress(Exception):
+                return await turn.step("same", works.raises("same", ValueError("no")))
+
+    async with bench() as on:
+        await on.submit("go")
+        await on.run(app_of(handler))
+        assert await failure(on) == (
+            "handler",
+            f"the handler went on with {MAX_CALLS} calls that were refused",
+        )
+        assert works.ran["same"] == 1

@@ -25,9 +25,11 @@ from changeover_worker._turn.durable import DurableCall, StepCall, called
 from changeover_worker._turn.replay import Mismatch, Replay, answer_of
 
 MAX_CALLS: Final = 4096
-"""How many durable calls one turn may make."""
+"""How many durable calls one turn may make, and how many may be refused."""
 UNWIND_S: Final = 1.0
 """How long an unwound handler may clean up before it is cancelled as well."""
+REFUSED_PAUSE_S: Final = 1.0
+"""How long a handler waits for each further refusal once it has had so many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,18 +56,17 @@ class Calls:
     _open: Asked | None = None
     _over: type[TurnStopped] | None = None
     _why: str = ""
+    _refused: int = 0
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def carry_out(self, call: DurableCall) -> Any:
         """Answer a call of the handler. Raises what it came to, `Invalid` for one that may not
         be made, and `TurnStopped` when the handler does not go on here."""
-        self._check(call)
         try:
-            record = self.replay.next(call)
-        except Mismatch as way:
-            self.mismatch = str(way)
-            self.stop(StepMismatch, self.mismatch)
             self._check(call)
+            record = self._recorded(call)
+        except (Invalid, TurnStopped):
+            await self._slow_down()
             raise
         if isinstance(call, StepCall):
             self._names.add(call.name)
@@ -109,6 +110,23 @@ class Calls:
     def is_over(self) -> bool:
         """Whether the handler is being unwound."""
         return self._over is not None
+
+    def _recorded(self, call: DurableCall) -> StepRecord | None:
+        """The record that answers a call, if it has ended. Raises `StepMismatch`."""
+        try:
+            return self.replay.next(call)
+        except Mismatch as way:
+            self.mismatch = str(way)
+            self.stop(StepMismatch, self.mismatch)
+            raise StepMismatch(self._why) from way
+
+    async def _slow_down(self) -> None:
+        """Let others run before a call is refused: a handler that calls again whatever it is told
+        would hold up the whole worker."""
+        self._refused += 1
+        if self._refused == MAX_CALLS and self._over is None:
+            self.fail("handler", f"the handler went on with {MAX_CALLS} calls that were refused")
+        await asyncio.sleep(0 if self._refused < MAX_CALLS else REFUSED_PAUSE_S)
 
     def _check(self, call: DurableCall) -> None:
         if self._over is not None:
