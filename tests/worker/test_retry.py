@@ -25,14 +25,14 @@ from changeover_worker._models.model import (
     ToolCallDelta,
     UsageDelta,
 )
-from changeover_worker._session import signals
+from changeover_worker._session import asking, signals
 from changeover_worker._session.held import Held
 from changeover_worker._session.runner import RunEnd
 from changeover_worker._session.signals import Moment
 from changeover_worker._turn import retry
 from changeover_worker._turn.recovery import OnTakeover
 from changeover_worker.testing import ScriptedModel, call, fail, say
-from tests.support.holding import Bench, bench, texts, until
+from tests.support.holding import AheadClock, Bench, bench, texts, until
 
 HOUR_MS = 3_600_000
 CUT = fail("provider_stream", "model response stream was interrupted", retryable=True, after="Hel")
@@ -436,3 +436,23 @@ async def test_a_takeover_gives_a_step_no_attempts_back() -> None:
             await on.stores.executor.command("HDEL", head, "attempts")
             await on.stores.worker.reap(on.partition, [on.session])
         assert (failed, await on.ending()) == (3, Ending.FAILED)
+
+
+async def test_a_pause_ends_when_redis_sets_its_clock_back_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time that it waits for is far away then: nobody holds a slot so long."""
+    monkeypatch.setattr(asking, "HELD_PAUSE_MS", 10)
+    async with bench() as on:
+        clock = on.stores.worker.clock
+        assert isinstance(clock, AheadClock)
+
+        async def set_back(moment: Moment, session: str, detail: str) -> None:
+            if (moment, detail) == (Moment.AFTER_COMMIT, "retry"):
+                clock.ahead_ms = -HOUR_MS
+
+        await on.submit("hello")
+        signals.listen(set_back)
+        async with asyncio.timeout(10):
+            await on.run(app_of(ScriptedModel(CUT, say("Hello."))))
+        assert await on.ending() is Ending.COMPLETED

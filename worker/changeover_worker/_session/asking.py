@@ -9,7 +9,7 @@ from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.step_recorder import StepRecorder
 from changeover_worker._turn.draft import Draft
 from changeover_worker._turn.execution import stamp
-from changeover_worker._turn.retry import MAX_ERROR, retried
+from changeover_worker._turn.retry import HELD_PAUSE_MS, MAX_ERROR, retried
 
 
 async def ask_for(run: Running, execution: Execution, question: Question) -> StepEnd:
@@ -56,7 +56,9 @@ def asked_again(run: Running, end: StepEnd) -> Draft | None:
 
 
 async def pause_until(run: Running, until_ms: int) -> bool:
-    """Wait until a time on Redis's clock. False, at once, when the session has to stop and when it
-    is wanted elsewhere: a pause is a step boundary."""
-    await run.held.changed_or(max(0, until_ms - run.now_ms) / 1000)
+    """Wait until a time on Redis's clock, and no longer than a worker ever waits, should that
+    clock be set back meanwhile. False, at once, when the session has to stop and when it is wanted
+    elsewhere: a pause is a step boundary."""
+    left_ms = min(until_ms - run.now_ms, HELD_PAUSE_MS)
+    await run.held.changed_or(max(0, left_ms) / 1000)
     return not run.held.leaving
