@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from changeover_shared._errors import Invalid
+from changeover_shared._errors import Invalid, ToolError
 from changeover_shared._events import (
     Warned,
 )
@@ -331,3 +331,19 @@ async def test_a_call_after_the_handler_has_ended_is_refused() -> None:
             await kept[0].step("late", works.gives("late"))
         assert await on.stores.dump() == before
         assert not works.ran
+
+
+async def test_a_tool_error_that_cannot_be_shown_fails_its_step() -> None:
+    class Unspeakable(ToolError):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    works = Works()
+
+    async def handler(turn: Turn[Any]) -> None:
+        await turn.step("talk", works.raises("talk", Unspeakable("x")))
+
+    async with bench() as on:
+        await on.submit("go")
+        assert (await on.run(app_of(handler))).how == "released"
+        assert (await failure(on))[0] == "step_failed"

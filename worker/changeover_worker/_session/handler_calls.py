@@ -26,7 +26,7 @@ from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._stopping import stop
 from changeover_worker._tools.output import as_json
-from changeover_worker._tools.runner import told
+from changeover_worker._tools.runner import said_by, told
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
 from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, StepCall
 from changeover_worker._turn.ending import fail
@@ -240,7 +240,7 @@ async def _run(call: StepCall) -> StepRecord:
     except asyncio.CancelledError:
         raise
     except ToolError as error:
-        return _failed(call, str(error))
+        return _failed(call, said_by(error))
     except BaseException as error:
         return _failed(call, told(error, "the step"))
 

@@ -67,9 +67,9 @@ async def run_tool(
     if error is None:
         return ToolResult(call_id=call.call_id, name=call.name, output=ended.output)
     if isinstance(error, ToolError):
-        return _failure(call, _said(error))
+        return _failure(call, said_by(error))
     if isinstance(error, StopTurn):
-        return _failure(call, _said(error)).model_copy(update={"stop": _stop(error)})
+        return _failure(call, said_by(error)).model_copy(update={"stop": _stop(error)})
     if isinstance(error, ToolStopped) and stopped.reason is not None:
         raise error
     log.warning("tool_failed", exc_info=error)
@@ -177,10 +177,10 @@ def _failure(call: ToolCall, text: str, *, unknown: bool = False) -> ToolResult:
 def _stop(error: StopTurn) -> TurnStop:
     # An application's own kind of stop may not hold what it should.
     kind, message = getattr(error, "kind", StopTurn.code), getattr(error, "message", error)
-    return TurnStop(kind=error_text(_said(kind)), message=error_text(_said(message)))
+    return TurnStop(kind=error_text(said_by(kind)), message=error_text(said_by(message)))
 
 
-def _said(value: object) -> str:
+def said_by(value: object) -> str:
     """An object of the application as text; one that cannot say what it is has none."""
     try:
         return str(value)
@@ -197,5 +197,5 @@ def told(error: BaseException, what: str = "the tool") -> str:
         return f"{kind}: {what} tried to end the worker, which goes on"
     if isinstance(error, asyncio.CancelledError):
         return f"{kind}: {what} was cancelled from within"
-    message = _said(error)
+    message = said_by(error)
     return f"{kind}: {message}" if message else kind
