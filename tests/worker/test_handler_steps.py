@@ -347,3 +347,26 @@ async def test_a_tool_error_that_cannot_be_shown_fails_its_step() -> None:
         await on.submit("go")
         assert (await on.run(app_of(handler))).how == "released"
         assert (await failure(on))[0] == "step_failed"
+
+
+async def test_a_call_beside_another_is_refused_in_every_run_alike() -> None:
+    works, there = Works(), asyncio.Event()
+
+    async def handler(turn: Turn[Any]) -> list[str]:
+        works.ran["handler"] += 1
+        both = [turn.step(name, works.gives(name, name)) for name in ("one", "two")]
+        found = await asyncio.gather(*both, return_exceptions=True)
+        await turn.step("three", works.gives("three"))
+        if works.ran["handler"] == 1:
+            there.set()
+            await asyncio.Event().wait()
+        return [each if isinstance(each, str) else type(each).__name__ for each in found]
+
+    async with bench() as on:
+        await on.submit("go")
+        run, held = await on.begin(app_of(handler))
+        await there.wait()
+        await on.die(run, held)
+        await on.run(app_of(handler), "w:00000002")
+        assert (await on.turns())[0].output == ["one", "Invalid"]
+        assert works.ran == {"handler": 2, "one": 1, "three": 1}

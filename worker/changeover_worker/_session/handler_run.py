@@ -70,7 +70,11 @@ class Calls:
             raise
         if isinstance(call, StepCall):
             self._names.add(call.name)
-        return answer_of(record if record is not None else await self._handed_over(call))
+        if record is None:
+            record = await self._handed_over(call)
+        else:
+            await self._repeated(call)
+        return answer_of(record)
 
     def stop(self, kind: type[TurnStopped], why: str) -> None:
         """Unwind the handler: its open call and all further ones raise. The first reason stays."""
@@ -140,6 +144,16 @@ class Calls:
         if self.replay.asked >= MAX_CALLS:
             self.fail("step_limit", f"the turn made {MAX_CALLS} durable calls, the limit")
             raise TurnStopped(self._why)
+
+    async def _repeated(self, call: DurableCall) -> None:
+        """Be open for a moment: a second call beside this one is refused as in the first run."""
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(None)
+        self._open = Asked(call, contextvars.copy_context(), answer)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._open = None
 
     async def _handed_over(self, call: DurableCall) -> StepRecord:
         answer: asyncio.Future[StepRecord | Invalid | None]
