@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from typing import Any
 
 from changeover_shared._errors import LeaseError
 from changeover_shared._store.records import Lease
@@ -60,7 +61,7 @@ class Held:
         """The script that refused a write, if that is how the loss was found out."""
         self.drain_level = Drain.NO
         self._loop = asyncio.get_running_loop()
-        self._running: tuple[asyncio.Task[object], ...] = ()
+        self._running: tuple[asyncio.Future[Any], ...] = ()
         self._waiters: set[asyncio.Future[None]] = set()
         self._urgent: Callable[[], None] | None = None
 
@@ -118,8 +119,8 @@ class Held:
         self.lost = self.lost or why
         self._stop()
 
-    def running(self, tasks: Iterable[asyncio.Task[object]]) -> None:
-        """Name the tasks that stop when the session must; at once, if it must already."""
+    def running(self, tasks: Iterable[asyncio.Future[Any]]) -> None:
+        """Name what is cancelled when the session must stop; at once, if it must already."""
         self._running = tuple(tasks)
         if self.stopped:
             self._stop()

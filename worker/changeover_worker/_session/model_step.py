@@ -79,11 +79,14 @@ async def ask(question: Question, recorder: Recording, held: Held, *, timeout_s:
     Raises the recorder's first failure, a `LeaseError` as a rule.
     """
     step = _Listening(recorder, held)
-    task = asyncio.get_running_loop().create_task(step.listen(question))
-    held.running((task,))
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(step.listen(question))
+    # Not the task itself: a model may go on although it is cancelled, and must not be heard then.
+    stopped: asyncio.Future[None] = loop.create_future()
+    held.running((stopped,))
     try:
-        await asyncio.wait((task,), timeout=timeout_s)
-        late = not task.done()
+        await asyncio.wait((task, stopped), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        late = not task.done() and not stopped.done()
     finally:
         held.running(())
         recorder.stop()
@@ -93,7 +96,7 @@ async def ask(question: Question, recorder: Recording, held: Held, *, timeout_s:
     calls = step.hearing.calls_admitted
     if late:
         return StepEnd(None, _timed_out(timeout_s), tail, calls)
-    if task.cancelled():
+    if task.cancelled() or not task.done():
         return StepEnd(None, None, tail, calls)
     answer = task.result()
     if isinstance(answer, ModelResponse):
