@@ -196,6 +196,37 @@ async def test_the_budget_is_exact_in_bytes_of_json_without_escapes(letter: str)
         assert await it.on.stores.dump() == before
 
 
+@pytest.mark.parametrize("merged", [False, True])
+async def test_the_budget_is_exact_in_the_sum_of_what_is_on_its_way(merged: bool) -> None:
+    """Case 001-10: together they may be exactly 8 388 608 bytes, merged or not, and all of it is
+    free again once they are written."""
+    steps = ["s_1_0_a"] * 3 if merged else ["s_1_0_a", "s_1_0_b", "s_1_0_c"]
+    sizes = [4_000_000, 10_000 - FRAME, CAPACITY_BYTES - 4_010_000 - 2 * FRAME]
+    assert sum(sizes) + 3 * FRAME == 8_388_608
+    async with recording() as it:
+        for _ in range(2):
+            for step, size in zip(steps[:2], sizes[:2], strict=True):
+                it.recorder.try_record(delta("x" * size, step))
+            with pytest.raises(RecorderFull):
+                it.recorder.try_record(delta("x" * (sizes[2] + 1), steps[2]))
+            it.recorder.try_record(delta("x" * sizes[2], steps[2]))
+            with pytest.raises(RecorderFull):
+                it.recorder.try_record(delta(""))
+            await it.recorder.flush()
+        assert len("".join(await it.texts())) == 2 * sum(sizes)
+
+
+async def test_bytes_that_were_merged_are_free_again_once_they_are_written() -> None:
+    """Case 001-10: a stream of small deltas uses none of the budget up."""
+    async with recording() as it:
+        for _ in range(2):
+            for _ in range(100):
+                it.recorder.try_record(delta("x"))
+            await it.recorder.flush()
+        it.recorder.try_record(delta("x" * (CAPACITY_BYTES - FRAME)))
+        await it.recorder.flush()
+
+
 async def test_who_awaits_a_record_waits_for_room_in_the_order_of_asking() -> None:
     third = CAPACITY_BYTES // 3
     async with recording() as it:

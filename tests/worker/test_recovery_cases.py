@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -325,7 +326,9 @@ async def test_the_message_with_its_calls_is_durable_before_a_tool_starts_and_su
         user, asked, result = await items_of(on)
         assert isinstance(user, UserMessage) and user.text == "hello"
         assert isinstance(asked, AssistantMessage)
-        assert [c.call_id for c in asked.tool_calls] == ["tool-1"]
+        (kept,) = asked.tool_calls
+        assert (kept.call_id, kept.name) == ("tool-1", "blocking_tool")
+        assert json.loads(kept.arguments) == {"value": "hi"}
         assert isinstance(result, ToolResult) and result.unknown
         assert (silent.requests, blocking.ran) == ([], 1)
         assert (await checkpoint_of(on)).execution is None
