@@ -25,10 +25,11 @@ def sweep_all(seconds: float, seed: int, say: Callable[[str], None]) -> list[str
                     say(f"sweep on {kind}: {len(names) - count} scenarios left out, time is over")
                     break
                 scenario, app = SCENARIOS[name]
-                try:
-                    report = asyncio.run(sweep(scenario, app, url=url))
-                except AssertionError as failure:
-                    found.append(f"{kind}, {name}: {failure}")
-                else:
-                    say(f"sweep on {kind}: {name}: {report}")
+                for twice in (False, True):
+                    try:
+                        report = asyncio.run(sweep(scenario, app, url=url, twice=twice))
+                    except AssertionError as failure:
+                        found.append(f"{kind}, {name}: {failure}")
+                    else:
+                        say(f"sweep on {kind}: {name}{', twice' * twice}: {report}")
     return found

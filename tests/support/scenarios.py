@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from changeover_shared._events import AssistantSaid, Delta, TurnCompleted, TurnStarted
 from changeover_shared._items import ToolResult, Usage
+from changeover_shared._ops import CloseOp, SetModelOp
 from changeover_worker import (
     Agent,
     App,
@@ -115,6 +116,20 @@ async def interrupt_in_mid_stream(user: User) -> None:
     assert await user.ended(asked) == "aborted"
 
 
+def brief() -> App:
+    """Answers in one word, of which the first half streams."""
+    model = ScriptedModel.by(lambda _: say("yes"), chunk=2, pause=0.001)
+    return App(agents=[Agent("bot", model="m")], models={"m": model})
+
+
+async def interrupt_that_nobody_has_heard_of(user: User) -> None:
+    """Somebody stops an answer that is complete, and its worker does not know."""
+    asked = await user.submit("is it so?")
+    await user.until(lambda event: isinstance(event, Delta))
+    stopped = await user.interrupt(reason="enough", heard=False)
+    assert await user.ended(asked) == ("aborted" if stopped else "completed")
+
+
 async def drain_in_mid_turn(user: User) -> None:
     """A worker is drained while a turn runs."""
     asked = await user.submit("go")
@@ -207,16 +222,33 @@ async def a_rate_limit(user: User) -> None:
     assert await user.ended(await user.submit("hello")) == "completed"
 
 
+async def a_change_of_model(user: User) -> None:
+    """Turns that begin and end at once, between others."""
+    first, second = await user.submit("one"), await user.submit(SetModelOp(model="n"))
+    third = await user.submit(SetModelOp(model="nowhere"))
+    last = await user.submit(CloseOp())
+    endings = [await user.ended(id) for id in (first, second, third, last)]
+    assert endings == ["completed", "completed", "failed", "completed"]
+
+
+def of_two_models() -> App:
+    """Its session may have another model."""
+    model = ScriptedModel.by(lambda _: say("yes", usage=Usage(output_tokens=1)))
+    return App(agents=[Agent("bot", model="m")], models={"m": model, "n": model})
+
+
 SCENARIOS: dict[str, tuple[Scenario, Callable[[], App]]] = {
     "one answer": (one_answer, speaker),
     "two messages": (two_messages, speaker),
     "a message taken back": (taken_back, speaker),
     "two tools": (two_tools, toolsmith),
     "interrupt in mid-stream": (interrupt_in_mid_stream, rambler),
+    "an interrupt unheard": (interrupt_that_nobody_has_heard_of, brief),
     "drain in mid-turn": (drain_in_mid_turn, toolsmith),
     "failing model": (failing_model, refuser),
     "handler of three steps": (three_steps, reporter),
     "an hour of sleep": (an_hour_of_sleep, sleeper),
     "a rate limit": (a_rate_limit, limited),
+    "a change of model": (a_change_of_model, of_two_models),
 }
 """Each with the app that it needs."""

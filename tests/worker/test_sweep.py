@@ -13,16 +13,23 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from changeover_shared._checkpoint import PendingCall
 from changeover_shared._errors import ExtraMissing, Invalid
 from changeover_shared._items import AssistantMessage, Item, ToolCall, ToolResult, UserMessage
 from changeover_shared._ops import CloseOp, CompactOp, RollbackOp, SetModelOp
 from changeover_shared._store import fleet
 from changeover_shared._store.scripts import Script, script
+from changeover_shared._words import Effect
 from changeover_worker import Agent, App, Compaction, Turn, tool
+from changeover_worker._session.agent_turn import AgentTurn
+from changeover_worker._tools.context import StopSignal
+from changeover_worker._turn.draft import Draft
 from changeover_worker.testing import Report, ScriptedModel, User, call, say, sweep
 from changeover_worker.testing._watched import misfits
 from tests.support.scenarios import (
     SCENARIOS,
+    brief,
+    interrupt_that_nobody_has_heard_of,
     one_answer,
     reporter,
     speaker,
@@ -43,6 +50,9 @@ PAID = ToolResult(call_id="c1", name="pay", output="paid")
 SEEN = ToolResult(call_id="c2", name="look", output="seen")
 
 LEASE_CHECK = "refused = lease_guard(s, lease)\nif refused then return refused end"
+LOSES_ANSWERS = (
+    "if kind == 'end' then items[#items] = nil end\nfor _, item in ipairs(items) do\n  transcript_n"
+)
 REPEAT_CHECK = "if batch <= num(s, 'batch') then"
 
 
@@ -53,6 +63,69 @@ async def test_a_scenario_keeps_its_promises_wherever_its_worker_stops(name: str
     rings = sum(call.startswith("ring#") for call in report.calls)
     assert report.cases == 7 * len(report.calls) - 3 * rings
     assert {"peek#1", "claim#1", "renew#1", "commit#1"} <= set(report.calls)
+
+
+async def test_a_scenario_keeps_its_promises_when_its_successor_stops_as_well() -> None:
+    report = await sweep(two_tools, toolsmith, twice=True)
+    assert report.cases > 2 * len(report.calls)
+
+
+async def test_what_only_a_third_holder_does_wrong_is_found_out_and_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = "local seq = num(s, 'seq') + 1"
+    without(monkeypatch, "commit", counted, f"{counted} + (num(s, 'fence') > 2 and 1 or 0)")
+    assert (await sweep(one_answer, speaker, only="commit#1 after kill")).cases == 1
+    with pytest.raises(
+        AssertionError, match=r"after kill then .*: G4: the journal lacks"
+    ) as failure:
+        await sweep(one_answer, speaker, twice=True)
+    only = str(failure.value).partition('only="')[2].removesuffix('")')
+    with pytest.raises(AssertionError, match="G4: the journal lacks"):
+        await sweep(one_answer, speaker, only=only)
+    monkeypatch.undo()
+    assert (await sweep(one_answer, speaker, only=only)).cases == 1
+
+
+async def test_an_unknown_second_case_is_refused_with_the_calls_of_the_successor() -> None:
+    with pytest.raises(Invalid, match=r"claim#1.*commit#1"):
+        await sweep(one_answer, speaker, only="claim#1 after kill then commit#9 after kill")
+
+
+async def test_a_completion_that_an_interrupt_forbids_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without(monkeypatch, "commit", "get(s, 'ctl_turn') == turn then", "false then")
+    with pytest.raises(AssertionError, match="undisturbed: the scenario fails"):
+        await sweep(interrupt_that_nobody_has_heard_of, brief)
+
+
+async def test_a_transcript_that_has_not_what_was_told_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without(monkeypatch, "commit", "for _, item in ipairs(items) do\n  transcript_n", LOSES_ANSWERS)
+    with pytest.raises(AssertionError, match="G3: 'all done' of bot was told 1 times and stands 0"):
+        await sweep(two_tools, toolsmith)
+
+
+async def test_a_tool_that_starts_before_its_call_is_committed_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = AgentTurn._answer
+
+    async def too_early(self: Any, execution: Any, end: Any, response: Any) -> None:
+        for call in response.message.tool_calls:
+            effect = self._calls.effect_of(call.name)
+            if effect is not Effect.ONCE:
+                pending = PendingCall(
+                    call_id=call.call_id, name=call.name, arguments=call.arguments, effect=effect
+                )
+                await self._calls.run_tool(execution, pending, StopSignal())
+        await answer(self, execution, end, response)
+
+    monkeypatch.setattr(AgentTurn, "_answer", too_early)
+    with pytest.raises(AssertionError, match="G6: call c2 started before it was committed"):
+        await sweep(two_tools, toolsmith)
 
 
 async def test_the_scenarios_pass_every_script_that_a_holder_calls() -> None:
@@ -104,6 +177,28 @@ async def test_the_line_of_a_failure_replays_exactly_its_case(
         await sweep(one_answer, speaker, only=only)
     monkeypatch.undo()
     assert (await sweep(one_answer, speaker, only=only)).cases == 1
+
+
+async def test_a_lease_that_comes_back_to_life_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without(monkeypatch, "renew", "elseif expires <= now then", "elseif false then")
+    with pytest.raises(AssertionError, match="G2: the first worker's late call changed leases"):
+        await sweep(one_answer, speaker, only="renew#1 before freeze")
+
+
+async def test_a_record_that_names_other_items_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    placed = Draft.placed_after
+    monkeypatch.setattr(Draft, "placed_after", lambda draft, n: placed(draft, n + 1))
+    with pytest.raises(AssertionError, match=r"G3: the records name the items \[3\]"):
+        await sweep(one_answer, speaker)
+
+
+async def test_turns_that_end_where_they_begin_are_not_counted() -> None:
+    scenario, app = SCENARIOS["a change of model"]
+    assert (await sweep(scenario, app, only="commit#2 after kill")).cases == 1
 
 
 async def test_appends_that_forget_their_number_are_found_out(

@@ -11,7 +11,8 @@ from changeover_worker._models.scripted import (
     fail,
     say,
 )
-from changeover_worker.testing._sweep import Report, Scenario, sweep
+from changeover_worker.testing._run import Scenario
+from changeover_worker.testing._sweep import Report, sweep
 from changeover_worker.testing._user import User
 
 __all__ = [

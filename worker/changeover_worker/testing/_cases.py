@@ -71,17 +71,38 @@ def _makes_sense(call: str, where: Where, how: How) -> bool:
     return how is not How.LIVE
 
 
-def chosen(calls: Sequence[str], only: str | None) -> tuple[Case, ...]:
-    """The cases to run: all, or the one that `only` names. Raises `Invalid` for an unknown one."""
+THEN: Final = " then "
+"""Stands between the case of a worker and that of its successor."""
+TWICE: Final = ((Where.AFTER, How.KILL), (Where.LOST, How.FREEZE))
+"""What both workers go through when the successor is stopped as well, both the same: what leaves
+the most behind, a call whose answer nobody heard and one that comes again after the next grant."""
+
+
+def pairs_of(case: Case, calls: Iterable[str]) -> tuple[tuple[Case, Case], ...]:
+    """A case, and what its successor with these calls may go through after it."""
+    how = (case.where, case.how)
+    return tuple(
+        (case, one) for one in cases_of(calls) if how in TWICE and (one.where, one.how) == how
+    )
+
+
+def chosen(calls: Sequence[str], only: str | None, *, twice: bool) -> tuple[Case, ...]:
+    """The cases of the first worker: all, those that are followed by another, or the one that
+    `only` names. Raises `Invalid` for an unknown one."""
     there = cases_of(calls)
     if only is None:
-        return there
-    found = tuple(case for case in there if str(case) == only)
+        return tuple(one for one in there if not twice or (one.where, one.how) in TWICE)
+    found = tuple(case for case in there if str(case) == only.partition(THEN)[0])
     if not found:
-        raise Invalid(
-            field="only",
-            reason=f"no case is called {only!r:.80}; the scenario's calls are {', '.join(calls)}, "
-            "each `before kill`, `before freeze`, `after ...` or `lost ...`, and `lost live`",
-            unchanged="no case was run",
-        )
+        raise unknown(only, calls)
     return found
+
+
+def unknown(only: str, calls: Sequence[str]) -> Invalid:
+    """Why a case cannot be run."""
+    return Invalid(
+        field="only",
+        reason=f"no case is called {only!r:.80}; the calls are {', '.join(calls)}, "
+        "each `before kill`, `before freeze`, `after ...` or `lost ...`, and `lost live`",
+        unchanged="no case was run",
+    )

@@ -13,6 +13,7 @@ from changeover_shared._results import TranscriptItem, TurnRecord
 from changeover_shared._store.records import Snapshot
 from changeover_shared._words import Effect, StepEnding
 from changeover_worker.testing import _promises as promises
+from changeover_worker.testing import _told as told
 from changeover_worker.testing._cases import Case
 from changeover_worker.testing._watched import Watch
 from changeover_worker.testing._world import World
@@ -110,6 +111,8 @@ def _g3(world: World, session: Session) -> list[str]:
     commits = world.commits.get(session.session_id, 0)
     found = promises.records(session.journal, session.turns)
     found += promises.counted(session.checkpoint, session.journal, session.turns)
+    items = [entry.item for entry in session.transcript]
+    found += told.differences(session.journal, items, session.turns)
     if session.now.head.rev != commits:
         found.append(f"G3: revision {session.now.head.rev} after {commits} commits")
     numbers = [entry.n for entry in session.transcript]
@@ -135,6 +138,8 @@ def _g6(watch: Watch, session: Session) -> list[str]:
         effect = effects.get((turn, call))
         if effect is None:
             found.append(f"G6: call {call} ran and was never committed")
+        elif (session_id, turn, call) in watch.early:
+            found.append(f"G6: call {call} started before it was committed")
         if effect is Effect.ONCE and times > 1:
             found.append(f"G6: call {call} is `once` and started {times} times")
     return found
@@ -142,17 +147,17 @@ def _g6(watch: Watch, session: Session) -> list[str]:
 
 def _streams(watch: Watch, seen: Sequence[Event]) -> list[str]:
     """Steps whose delivered text is not what the model said."""
-    told: dict[str, str] = {}
+    shown: dict[str, str] = {}
     completed = set()
     for event in seen:
         if isinstance(event, Delta) and event.step_id:
-            told[event.step_id] = told.get(event.step_id, "") + event.text
+            shown[event.step_id] = shown.get(event.step_id, "") + event.text
         if isinstance(event, StepCompleted) and event.ending is StepEnding.COMPLETED:
             completed.add(event.step_id)
     found = []
     for step_id, pieces in watch.emitted.items():
         said = "".join(pieces)
-        heard = told.get(step_id, "")
+        heard = shown.get(step_id, "")
         whole = heard.startswith(said) if step_id in completed else said.startswith(heard)
         if not whole:
             found.append(f"G8: step {step_id} said {said!r:.80} and {heard!r:.80} was delivered")

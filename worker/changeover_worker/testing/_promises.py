@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from changeover_shared._checkpoint import Checkpoint
 from changeover_shared._events import (
+    ContextCompacted,
     Event,
     StepCompleted,
     StepStarted,
@@ -19,6 +20,7 @@ from changeover_shared._events import (
     TurnCompleted,
     TurnFailed,
     TurnStarted,
+    Warned,
     ending_of,
 )
 from changeover_shared._items import AnyItem, AssistantMessage, StepRecord, ToolResult, UserMessage
@@ -144,24 +146,30 @@ def records(journal: Sequence[Event], turns: Sequence[TurnRecord]) -> list[str]:
 
 
 def counted(
-    checkpoint: Checkpoint, journal: Iterable[Event], turns: Iterable[TurnRecord]
+    checkpoint: Checkpoint, journal: Sequence[Event], turns: Sequence[TurnRecord]
 ) -> list[str]:
-    """Statistics that are not the sum of the turns' records.
-
-    What starts and ends at once, a `set_model` or a `close`, has a record and is not counted.
-    """
+    """Statistics that are not the sum of the turns' records. What begins and ends at once, as a
+    change of the model, has a record and is not counted."""
+    stats = checkpoint.stats
     begun = {event.turn_id for event in journal if isinstance(event, TurnStarted)}
     turns = [record for record in turns if record.turn_id in begun]
-    stats = checkpoint.stats
+    steps = sum(isinstance(event, StepStarted) for event in journal)
     sums = {
         "turns": (stats.turns, len(turns)),
         "failed turns": (stats.failed_turns, sum(r.ending is Ending.FAILED for r in turns)),
         "aborted turns": (stats.aborted_turns, sum(r.ending is Ending.ABORTED for r in turns)),
         "tool calls": (stats.tool_calls, sum(r.tool_calls for r in turns)),
+        "failed tool calls": (stats.failed_tool_calls, sum(r.failed_tool_calls for r in turns)),
+        "milliseconds": (stats.elapsed_ms, sum(r.finished_at_ms - r.started_at_ms for r in turns)),
         "tokens": (stats.usage.total_tokens, sum(r.usage.total_tokens for r in turns)),
     }
-    return [
+    found = [
         f"G3: the statistics count {said} {what}, the records {kept}"
         for what, (said, kept) in sums.items()
         if said != kept
     ]
+    # A summary is a model call as well, and has no step.
+    sums_up = any(isinstance(event, ContextCompacted | Warned) for event in journal)
+    if stats.model_calls != steps and not sums_up:
+        found.append(f"G3: the statistics count {stats.model_calls} model calls of {steps}")
+    return found

@@ -54,13 +54,20 @@ class User:
         await self._send(op, session, id, agent or self._agent, event)
         return id
 
-    async def interrupt(self, *, session: str = "s", id: str = "", reason: str = "") -> bool:
-        """Stop the running turn; False when none runs."""
+    async def interrupt(
+        self, *, session: str = "s", id: str = "", reason: str = "", heard: bool = True
+    ) -> bool:
+        """Stop the running turn; False when none runs.
+
+        With `heard=False` nobody tells the worker: it finds out with what it writes next, which
+        may be the end of its turn.
+        """
         self._count += not id
         accepted = await self._send(
             InterruptOp(reason=reason), session, id or f"i{self._count}", self._agent, None
         )
-        self._at_work().renew()
+        if heard:
+            self._at_work().renew()
         return accepted
 
     async def cancel(self, id: str, *, session: str = "s") -> CancelAnswer:

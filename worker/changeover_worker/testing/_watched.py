@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from changeover_shared._events import StepCompleted, ToolCallEnd
+from changeover_shared._events import StepCompleted, ToolCallBegin, ToolCallEnd
 from changeover_shared._items import Item, UserMessage
 from changeover_shared._words import Effect, StepEnding
 from changeover_worker._agent import Agent
@@ -41,6 +41,8 @@ class Watch:
     """The step ids that models were asked for."""
     started: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """How often each call started: (session, turn, call id)."""
+    early: set[tuple[str, str, str]] = field(default_factory=set)
+    """The calls, or steps of handlers, that started before an event told of them."""
     steps: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """How often each handler's step ran: (session, turn, name)."""
     emitted: dict[str, list[str]] = field(default_factory=dict)
@@ -78,6 +80,9 @@ class Watch:
         )
         if ended and _holds():
             self.wrong.append(f"G5: call {detail} started again after its result")
+        begun = any(isinstance(e, ToolCallBegin) and e.call_id == detail for e in seen)
+        if not begun:
+            self.early.add(call)
 
     def _is_over(self, request: ModelRequest) -> bool:
         return any(

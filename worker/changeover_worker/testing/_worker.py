@@ -33,6 +33,7 @@ class Worker:
     """One incarnation. Its session runner, lease store and writes are those of a real worker."""
 
     def __init__(self, world: World, app: App, name: str, case: Case | None = None) -> None:
+        self.name = name
         self.incarnation = new_incarnation(name)
         self.tap = Tap(world, case)
         self.leaving = False
