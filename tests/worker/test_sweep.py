@@ -201,6 +201,12 @@ async def test_turns_that_end_where_they_begin_are_not_counted() -> None:
     assert (await sweep(scenario, app, only="commit#2 after kill")).cases == 1
 
 
+async def test_a_claim_that_is_granted_twice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "claim", "mine and 'AGAIN'", "mine and 'GRANTED'")
+    with pytest.raises(AssertionError, match="G3: claim#1 answered"):
+        await sweep(one_answer, speaker, only="claim#1 lost live")
+
+
 async def test_appends_that_forget_their_number_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
