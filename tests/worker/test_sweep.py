@@ -114,11 +114,11 @@ async def test_a_tool_that_starts_before_its_call_is_committed_is_found_out(
     answer = AgentTurn._answer
 
     async def too_early(self: Any, execution: Any, end: Any, response: Any) -> None:
-        for call in response.message.tool_calls:
-            effect = self._calls.effect_of(call.name)
+        for asked in response.message.tool_calls:
+            effect = self._calls.effect_of(asked.name)
             if effect is not Effect.ONCE:
                 pending = PendingCall(
-                    call_id=call.call_id, name=call.name, arguments=call.arguments, effect=effect
+                    call_id=asked.call_id, name=asked.name, arguments=asked.arguments, effect=effect
                 )
                 await self._calls.run_tool(execution, pending, StopSignal())
         await answer(self, execution, end, response)
