@@ -13,6 +13,7 @@ from changeover_shared._events import (
     StepCompleted,
     StepStarted,
     ToolCallEnd,
+    TurnCompleted,
     TurnStarted,
     Warned,
 )
@@ -61,6 +62,12 @@ def _outputs(journal: Sequence[Event], items: Sequence[AnyItem]) -> list[str]:
     if asks and not any(isinstance(item, StepRecord) for item in items):
         # What a handler says is not all for the transcript.
         told += _count(("bot", e.text) for e in journal if isinstance(e, AssistantSaid))
+        # The text of a terminal call is its result in the transcript, no message.
+        told -= _count(
+            ("bot", e.text)
+            for e in journal
+            if isinstance(e, TurnCompleted) and isinstance(e.output, str)
+        )
         kept += _count(("bot", i.text) for i in items if isinstance(i, AssistantMessage) and i.text)
     return [
         f"G3: {text!r:.80} of {who} was told {told[who, text]} times and stands "
