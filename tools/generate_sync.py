@@ -23,7 +23,7 @@ import unasync  # type: ignore[import-untyped]
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 GENERATED: Final[dict[str, tuple[str, ...]]] = {
-    "shared/changeover_shared/_store": ("fleet", "store"),
+    "shared/changeover_shared/_store": ("fleet", "store", "upkeep"),
     "producer/changeover": (
         "_catalogue",
         "_client",
@@ -49,6 +49,7 @@ NAMES: Final = {
     "Operator": "SyncOperator",
     "Reader": "SyncReader",
     "Store": "SyncStore",
+    "Upkeep": "SyncUpkeep",
     "aclose": "close",
     "aclosing": "closing",
     "aiter_chunks": "iter_chunks",

@@ -6,6 +6,7 @@
     - TooLarge                      before any I/O: a message is over its limit
     - UnknownSession, UnknownSubmission
     - Closed, Deleted               the session takes nothing more
+    - SessionHeld                   a worker holds the session
     - Busy                          a bound is reached; the same id may be sent again later
     - IdReused, IdExpired           the submission id names something else, or is too old
     - NotWaiting, AlreadyDecided    an answer that nobody waits for
@@ -105,6 +106,20 @@ class Closed(RequestError):
     def __init__(self, *, session_id: str) -> None:
         super().__init__(f"session {session_id!r} is closed; nothing was accepted; use a new id")
         self.session_id = session_id
+
+
+class SessionHeld(RequestError):
+    """A worker holds the session. Nothing was changed."""
+
+    code = "session_held"
+
+    def __init__(self, *, session_id: str, remaining_ms: int) -> None:
+        super().__init__(
+            f"session {session_id!r} is held by a worker for {remaining_ms} ms more at least; "
+            "nothing was changed; ask again once its turn has ended, or interrupt it"
+        )
+        self.session_id = session_id
+        self.remaining_ms = remaining_ms
 
 
 class Deleted(RequestError):

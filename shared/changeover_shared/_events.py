@@ -130,6 +130,14 @@ class SessionClosed(_Known):
     reason: str = ""
 
 
+class SessionDeleted(_Known):
+    """The session is gone with all it held. Its journal can be read for the deduplication
+    window."""
+
+    wire_type = "session_deleted"
+    reason: str = ""
+
+
 class Message(_Known):
     """A message was accepted; written by the submit script itself."""
 

@@ -28,9 +28,11 @@ def test_a_cell_names_statuses_and_words_of_refusals_only() -> None:
 
 
 def test_nothing_that_producers_and_workers_do_leaves_quarantine_or_an_end() -> None:
+    workers_and_producers = set(Trigger) - {Trigger.DELETE}
     for status in (Status.QUARANTINED, Status.CLOSED):
-        assert {one for trigger in Trigger for one in after(status, trigger)} == {status}
-    born_again = {trigger for trigger in Trigger if after(Status.DELETED, trigger)}
+        reached = {one for trigger in workers_and_producers for one in after(status, trigger)}
+        assert reached == {status}
+    born_again = {one for one in workers_and_producers if after(Status.DELETED, one)}
     assert born_again == {
         Trigger.SUBMIT,
         Trigger.SUBMIT_LATER,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from changeover_shared._events import Event
-from changeover_shared._store import requests
+from changeover_shared._store import decode, requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys, route_of
 from changeover_shared._store.records import Commit, Create, Lease, NewWait, Submit
@@ -361,6 +361,54 @@ class Driver:
         token = await self.redis("HGET", self.shared("owners"), self.session)
         fence, incarnation, nonce = token.split("|")
         return Lease(self.session, int(fence), incarnation, nonce, self.route)
+
+    async def reroute(self, to: str = "other@1", **overrides: Any) -> list[Any]:
+        """Move the session from its first route."""
+        request = requests.reroute(
+            self.fleet.keys,
+            self.session,
+            from_route=self.route,
+            to_route=to,
+            not_after_ms=await self.now() + LATER_MS,
+        )
+        return await self.call(request, **overrides)
+
+    async def defer(self, route: str | None = None, *, span_ms: int = 1500) -> list[Any]:
+        request = requests.defer(
+            self.fleet.keys, self.session, route=route or self.route, span_ms=span_ms
+        )
+        return await self.call(request)
+
+    async def delete(self, *, window_ms: int = 86_400_000, **overrides: Any) -> list[Any]:
+        """End the life of the session that is there, or of its first one."""
+        head = decode.head(await self.executor.command("HGETALL", self.key("head")))
+        if head is None:
+            neighbour = decode.head(
+                await self.executor.command("HGETALL", self.neighbour().key("head"))
+            )
+            assert neighbour is not None, "nobody has submitted anything"
+            head = neighbour
+        request = requests.delete(
+            self.fleet.keys,
+            head,
+            self.session,
+            reason="because",
+            window_ms=window_ms,
+            not_after_ms=await self.now() + LATER_MS,
+        )
+        return await self.call(request, **overrides)
+
+    async def trim(self, *, events: int = 1, records: int = 1, items: int = 0) -> list[Any]:
+        request = requests.trim(
+            self.fleet.keys, self.session, events=events, records=records, items_from=items
+        )
+        return await self.call(request)
+
+    async def purge(self, *, window_ms: int = 86_400_000, most: int = 500) -> list[Any]:
+        """The answer for the session."""
+        request = requests.purge(self.partition, [self.session], window_ms=window_ms, most=most)
+        (answer,) = (await self.call(request))[1]
+        return list(answer)
 
     async def run(self, *ids: str, **given: Any) -> Lease:
         """Submit, claim, and start a turn that takes everything."""

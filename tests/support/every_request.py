@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from changeover_shared._events import Event
 from changeover_shared._settings import Settings
-from changeover_shared._store import requests
+from changeover_shared._store import decode, requests
 from changeover_shared._store.keys import Keys, route_of
-from changeover_shared._store.records import Commit, Create, Lease, Submit
+from changeover_shared._store.records import Commit, Create, Head, Lease, Submit
 from changeover_shared._store.requests import Request
 from changeover_shared._words import CommitKind, GiveUp
 
@@ -14,6 +16,7 @@ SESSION = "telegram:42"
 ROUTE = route_of("assistant")
 LEASE = Lease(SESSION, 1, "w1:aa", "nonce", ROUTE)
 SUBMIT = Submit(SESSION, "m1", "d", "turn", "body", Create(ROUTE, "assistant"))
+HEAD = cast(Head, decode.head([b"status", b"idle", b"life", b"1", b"route", ROUTE.encode()]))
 COMMIT = Commit("k1", 0, "t_1", CommitKind.START, "state", take=(1,))
 
 
@@ -45,4 +48,13 @@ def every_request(
         "commit": requests.commit(keys, LEASE, COMMIT),
         "give_up": requests.give_up(keys, LEASE, GiveUp.HAND_OFF),
         "evict": requests.evict(at, [(SESSION, LEASE.token)]),
+        "delete": requests.delete(
+            keys, HEAD, SESSION, reason="", window_ms=1000, not_after_ms=not_after_ms
+        ),
+        "reroute": requests.reroute(
+            keys, SESSION, from_route=ROUTE, to_route="other@1", not_after_ms=not_after_ms
+        ),
+        "defer": requests.defer(keys, SESSION, route=ROUTE, span_ms=1000),
+        "trim": requests.trim(keys, SESSION, events=1, records=1),
+        "purge": requests.purge(at, ids, window_ms=1000, most=10),
     }  # fmt: skip

@@ -235,6 +235,27 @@ async def give_up(world: World, reason: GiveUp) -> str:
     return await world.outcome((await world.drive.give_up(world.lease, reason))[0], "OK")
 
 
+async def reroute(world: World) -> str:
+    await some_partition(world)
+    return await world.outcome((await world.drive.reroute())[0], "OK")
+
+
+async def defer(world: World) -> str:
+    await some_partition(world)
+    return await world.outcome((await world.drive.defer())[0], "OK")
+
+
+async def delete(world: World) -> str:
+    await some_partition(world)
+    return await world.outcome((await world.drive.delete())[0], "OK")
+
+
+async def some_partition(world: World) -> None:
+    """A fleet that has heard of somebody."""
+    if not await world.drive.head():
+        await world.drive.neighbour().submit("m1")
+
+
 TRIGGERS: Mapping[Trigger, Callable[[World], Awaitable[str]]] = {
     Trigger.SUBMIT: submit,
     Trigger.SUBMIT_LATER: submit_later,
@@ -264,4 +285,7 @@ TRIGGERS: Mapping[Trigger, Callable[[World], Awaitable[str]]] = {
     Trigger.HAND_OFF: lambda world: give_up(world, GiveUp.HAND_OFF),
     Trigger.RELEASE: lambda world: give_up(world, GiveUp.RELEASE),
     Trigger.UNABLE: lambda world: give_up(world, GiveUp.UNABLE),
+    Trigger.REROUTE: reroute,
+    Trigger.DEFER: defer,
+    Trigger.DELETE: delete,
 }

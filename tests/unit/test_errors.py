@@ -34,6 +34,7 @@ from changeover_shared._errors import (
     RequestError,
     ServerUnfit,
     SessionDeleted,
+    SessionHeld,
     SetupError,
     StepFailed,
     StopTurn,
@@ -103,6 +104,8 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         "no submission 'm:1'", "nothing was changed", "never accepted, or",
     ),
     (Closed(session_id="s:1"), "is closed", "nothing was accepted", "use a new id"),
+    (SessionHeld(session_id="s:1", remaining_ms=7), "is held by a worker for 7 ms",
+     "nothing was changed", "ask again"),
     (Deleted(session_id="s:1"), "was deleted", "nothing was accepted", "begins a new"),
     (
         Busy(session_id="s:1", scope="inbox", depth=64, limit=64, retry_after=timedelta(seconds=1)),

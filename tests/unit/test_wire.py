@@ -31,6 +31,7 @@ from changeover_shared._events import (
     ModelChanged,
     SessionClosed,
     SessionConfigured,
+    SessionDeleted,
     SessionQuarantined,
     SessionResumeRequested,
     StepCompleted,
@@ -183,6 +184,7 @@ EVENTS: list[tuple[Event, str, str]] = [
         '{"model":"m"}',
     ),
     (SessionClosed(reason="r"), '{"reason":"r"}', "{}"),
+    (SessionDeleted(reason="r"), '{"reason":"r"}', "{}"),
     (
         ContextCompacted(before_tokens=9, after_tokens=2, usage=Usage(input_tokens=9)),
         '{"before_tokens":9,"after_tokens":2,"usage":{"input_tokens":9}}',

@@ -107,6 +107,7 @@ def head(flat: Sequence[bytes]) -> Head | None:
         parent=raw.get("parent", ""),
         created_ms=number("created_ms"),
         at_ms=number("at_ms"),
+        context_epoch=number("context_epoch"),
         quarantine_no=number("quarantine_no"),
         raw=raw,
     )

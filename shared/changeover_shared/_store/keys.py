@@ -37,7 +37,7 @@ class PartitionKeys:
 
     def named(self, name: str) -> str:
         """`meta`, `leases`, `owners`, `stalls`, `alerts`, `timers`, `vt`, `sessions`,
-        `quarantine` or `outbox`."""
+        `quarantine`, `graves` or `outbox`."""
         return self.tag + name
 
     def ready(self, route: str) -> str:

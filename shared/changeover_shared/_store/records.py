@@ -62,6 +62,8 @@ class Head:
     parent: str
     created_ms: int
     at_ms: int
+    context_epoch: int = 0
+    """Which rewritten prefix of the context there is."""
     quarantine_no: int = 0
     raw: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 

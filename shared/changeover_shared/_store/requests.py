@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from changeover_shared._events import Event
+from changeover_shared._events import Event, SessionDeleted
 from changeover_shared._identifiers import id_time_ms
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import Keys, PartitionKeys
-from changeover_shared._store.records import Commit, Lease, Submit
+from changeover_shared._store.records import Commit, Head, Lease, Submit
 from changeover_shared._store.scripts import Value
 from changeover_shared._units import milliseconds
 from changeover_shared._words import GiveUp
@@ -313,4 +313,89 @@ def evict(partition: PartitionKeys, held: Sequence[tuple[str, str]]) -> Request:
     """End leases, given as (session, lease string)."""
     return Request(
         "evict", partition, _named(partition, ("owners", "leases")), {}, lists={"held": held}
+    )
+
+
+def delete(
+    keys: Keys, head: Head, session_id: str, *, reason: str, window_ms: int, not_after_ms: int
+) -> Request:
+    """End the life of a session that `head` shows."""
+    partition = keys.of(session_id)
+    epoch = head.context_epoch
+    return Request(
+        "delete",
+        partition,
+        _of_session(partition, session_id, _SUBMIT_SESSION)
+        | _named(partition, (*_LEASES, "timers", "vt", "sessions", "quarantine", "graves"))
+        | _ready(partition, head.route)
+        | {"context": partition.context(session_id, epoch)},
+        {
+            "not_after": not_after_ms,
+            "session": session_id,
+            "life": head.life,
+            "route": head.route,
+            "prefix_epoch": epoch,
+            "detail": SessionDeleted(reason=reason).body(),
+            "window": window_ms,
+        },
+    )
+
+
+def reroute(
+    keys: Keys, session_id: str, *, from_route: str, to_route: str, not_after_ms: int
+) -> Request:
+    """Let a session wait elsewhere."""
+    partition = keys.of(session_id)
+    return Request(
+        "reroute",
+        partition,
+        _of_session(partition, session_id, ("head", "work"))
+        | _named(partition, (*_LEASES, "timers", "vt"))
+        | {
+            "old_ready": partition.ready(from_route),
+            "old_solo": partition.solo(from_route),
+        }
+        | _ready(partition, to_route),
+        {"not_after": not_after_ms, "session": session_id, "from": from_route, "to": to_route},
+    )
+
+
+def defer(keys: Keys, session_id: str, *, route: str, span_ms: int) -> Request:
+    """Keep a ready session from being offered for a while."""
+    partition = keys.of(session_id)
+    return Request(
+        "defer",
+        partition,
+        _of_session(partition, session_id, ("head", "work"))
+        | _named(partition, ("leases", "owners", "timers", "vt"))
+        | _ready(partition, route),
+        {"session": session_id, "route": route, "span": span_ms},
+    )
+
+
+def trim(keys: Keys, session_id: str, *, events: int, records: int, items_from: int = 0) -> Request:
+    """Take from a session what retention does not keep."""
+    partition = keys.of(session_id)
+    return Request(
+        "trim",
+        partition,
+        _of_session(partition, session_id, ("head", "journal", "transcript", "turns")),
+        {"session": session_id, "events": events, "records": records, "items_from": items_from},
+    )
+
+
+def purge(
+    partition: PartitionKeys, session_ids: Sequence[str], *, window_ms: int, most: int
+) -> Request:
+    """Forget settled receipts and tombstones that the window has passed by."""
+    return Request(
+        "purge",
+        partition,
+        _named(partition, ("graves",)),
+        {"window": window_ms, "most": most},
+        each=[
+            _of_session(partition, one, ("head", "receipts", "settled", "journal"))
+            for one in session_ids
+        ],
+        lists={"sessions": [(one,) for one in session_ids]},
     )

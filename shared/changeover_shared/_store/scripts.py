@@ -39,6 +39,11 @@ NAMES: Final = (
     "commit",
     "give_up",
     "evict",
+    "delete",
+    "reroute",
+    "defer",
+    "trim",
+    "purge",
 )
 """Every script, by the stem of its file."""
 

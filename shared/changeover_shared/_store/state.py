@@ -64,6 +64,9 @@ class Trigger(Enum):
     HAND_OFF = "its worker hands it off"
     RELEASE = "its worker lets it go"
     UNABLE = "its worker cannot run it"
+    REROUTE = "it is moved to another queue"
+    DEFER = "it is put off because of a limit"
+    DELETE = "it is deleted"
 
 
 COLUMNS: Final[tuple[Status | None, ...]] = (
@@ -123,6 +126,9 @@ _ROWS: Final[Mapping[Trigger, str]] = {
     Trigger.UNABLE: (
         "GONE  idle  ready/GONE  idle/parked/ready  parked  quarantined  closed  DELETED"
     ),
+    Trigger.REROUTE: "STALE  idle  ready  HELD  parked  quarantined  STALE  STALE",
+    Trigger.DEFER: "NONE  NONE  idle/parked  NONE  NONE  NONE  NONE  NONE",
+    Trigger.DELETE: "STALE  deleted  deleted  deleted  deleted  deleted  deleted  deleted",
 }
 
 TRANSITIONS: Final[Mapping[tuple[Status | None, Trigger], frozenset[str]]] = {

@@ -1,0 +1,177 @@
+# Written by tools/generate_sync.py from upkeep.py: change that file instead.
+"""What becomes of sessions besides being run: ended for good, moved, trimmed, forgotten.
+
+As with submissions, a refusal counts only once no earlier attempt of the same request can run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from changeover_shared._errors import SessionHeld, StoreUnavailable
+from changeover_shared._settings import Settings
+from changeover_shared._store import decode, requests
+from changeover_shared._store.keys import route_of
+from changeover_shared._store.records import Head
+from changeover_shared._store.requests import Request
+from changeover_shared._store.sync_fleet import SyncFleet
+from changeover_shared._units import milliseconds
+from changeover_shared._words import Status
+
+PAUSE_S = 0.1
+PURGED_AT_ONCE = 100
+RECEIPTS_AT_ONCE = 500
+
+
+class SyncUpkeep:
+    """Ends, moves, trims and forgets sessions. Every call may be repeated."""
+
+    def __init__(self, fleet: SyncFleet) -> None:
+        self._fleet = fleet
+        self._settings: Settings = fleet.settings
+
+    def delete(self, session_id: str, *, reason: str = "", timeout_s: float = 5.0) -> bool:
+        """End a session for good: what is open is cancelled, its holder is refused from now on.
+
+        False when there is none, or it was deleted before. Raises `StoreUnavailable`.
+        """
+        deadline = time.monotonic() + timeout_s
+        life = 0
+        while True:
+            head = self._head(session_id)
+            if head is None or (head.status is Status.DELETED and not life):
+                return False
+            if life and head.life != life:
+                return True
+            life = head.life
+            ask = partial(
+                requests.delete,
+                self._fleet.keys,
+                head,
+                session_id,
+                reason=reason,
+                window_ms=milliseconds(self._settings.dedup_window),
+            )
+            reply = self._finally(ask, deadline)
+            match reply[0]:
+                case "OK":
+                    return True
+                case "ROUTE" | "CONTEXT" | "STALE":
+                    continue
+                case _:
+                    raise AssertionError(f"delete answered {reply!r}")
+
+    def reroute(self, session_id: str, queue: str, *, timeout_s: float = 5.0) -> bool:
+        """Let a session wait in another queue; False when there is none that could.
+
+        Raises `SessionHeld` while a worker holds it, and `StoreUnavailable`.
+        """
+        deadline = time.monotonic() + timeout_s
+        to_route = route_of(queue)
+        while True:
+            head = self._head(session_id)
+            if head is None:
+                return False
+            ask = partial(
+                requests.reroute,
+                self._fleet.keys,
+                session_id,
+                from_route=head.route,
+                to_route=to_route,
+            )
+            reply = self._finally(ask, deadline)
+            match reply[0]:
+                case "OK":
+                    if reply[1] == b"ready":
+                        self._ring(session_id, to_route)
+                    return True
+                case "STALE":
+                    return False
+                case "HELD":
+                    raise SessionHeld(session_id=session_id, remaining_ms=int(reply[1]))
+                case "ROUTE":
+                    continue
+                case _:
+                    raise AssertionError(f"reroute answered {reply!r}")
+
+    def trim(
+        self, session_id: str, *, events: int, records: int, items_from: int = 0
+    ) -> int | None:
+        """Keep so many events and turn records, and the transcript from an item on; the number
+        of the oldest event then, None without such a session.
+
+        The newest turn stays whole, and so does what the context needs. Raises
+        `StoreUnavailable`.
+        """
+        reply = self._fleet.call(
+            requests.trim(
+                self._fleet.keys,
+                session_id,
+                events=events,
+                records=records,
+                items_from=items_from,
+            )
+        )
+        return int(reply[1]) if reply[0] == "OK" else None
+
+    def purge(self, partition: int, session_ids: Sequence[str]) -> tuple[int, int]:
+        """Forget tombstones and settled receipts that the deduplication window has passed by:
+        how many of each. Raises `StoreUnavailable`."""
+        at = self._fleet.keys.all[partition]
+        tombstones = receipts = 0
+        for start in range(0, len(session_ids), PURGED_AT_ONCE):
+            reply = self._fleet.call(
+                requests.purge(
+                    at,
+                    session_ids[start : start + PURGED_AT_ONCE],
+                    window_ms=milliseconds(self._settings.dedup_window),
+                    most=RECEIPTS_AT_ONCE,
+                )
+            )
+            for word, count in reply[1]:
+                tombstones += word == b"PURGED"
+                receipts += int(count)
+        return tombstones, receipts
+
+    def graves(self, partition: int, *, limit: int = 1000) -> tuple[str, ...]:
+        """The sessions of a partition that were deleted, oldest first."""
+        key = self._fleet.keys.all[partition].named("graves")
+        found = self._fleet.executor.command("ZRANGE", key, 0, limit - 1)
+        return tuple(one.decode() for one in found)
+
+    def _head(self, session_id: str) -> Head | None:
+        key = self._fleet.keys.of(session_id).session(session_id, "head")
+        return decode.head(self._fleet.executor.command("HGETALL", key))
+
+    def _ring(self, session_id: str, route: str) -> None:
+        """Wake a worker. Only a hint."""
+        partition = self._fleet.keys.of(session_id).partition
+        bell = self._fleet.keys.bell(route)
+        try:
+            self._fleet.executor.command("ZADD", bell, "NX", self._fleet.clock.now_ms(), partition)
+        except StoreUnavailable:
+            return
+
+    def _finally(self, ask: Callable[..., Request], deadline: float) -> list[Any]:
+        """Ask until the answer is final: OK, or a refusal that no earlier copy of the request
+        can turn into one any more."""
+        unresolved = 0
+        while True:
+            not_after = self._fleet.clock.now_ms() + round(
+                max(0.0, deadline - time.monotonic()) * 1000
+            )
+            try:
+                reply = self._fleet.call(ask(not_after_ms=not_after))
+            except StoreUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                unresolved = not_after
+            else:
+                if reply[0] == "OK" or unresolved <= self._fleet.clock.now_ms():
+                    if reply[0] == "LATE":
+                        raise StoreUnavailable(reason="no answer in time")
+                    return reply
+            time.sleep(PAUSE_S)

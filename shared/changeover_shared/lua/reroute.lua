@@ -1,0 +1,56 @@
+-- Let a session wait in another queue from now on.
+--
+-- KEYS     meta        HASH
+--          head        HASH
+--          work        HASH
+--          leases      ZSET
+--          owners      HASH
+--          stalls      HASH
+--          alerts      HASH
+--          old_ready   ZSET
+--          old_solo    ZSET
+--          ready       ZSET  of the new route
+--          solo        ZSET
+--          timers      ZSET
+--          vt          HASH
+-- ARGS     partitions  int
+--          layout      int
+--          replid      str
+--          not_after   int
+--          session     str
+--          from        str
+--          to          str
+-- REPLIES  OK          status ready_count   also when it waits there already
+--          STALE       there is no such session, or it has ended
+--          ROUTE       route
+--          HELD        remaining_ms
+-- USES     clock fleet session place lease
+
+local refused = fleet_guard(meta, partitions, layout, replid, not_after)
+if refused then return refused end
+
+local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, ready = ready,
+  solo = solo, timers = timers, vt = vt}
+local s = load(session, {head = head, work = work})
+read_owner(s, at)
+local status = get(s, 'status')
+if not s.exists or status == 'deleted' or status == 'closed' then return reply('STALE') end
+if get(s, 'route') == to then
+  return reply('OK', status, int(redis.call('ZCARD', ready)))
+end
+if get(s, 'route') ~= from then return reply('ROUTE', get(s, 'route')) end
+if s.owner and s.expires > now then return reply('HELD', int(s.expires - now)) end
+
+if s.owner then
+  set(s, 'lapsed', s.owner)
+  set(s, 'lapsed_why', s.expires == 0 and 'evicted' or 'taken_over')
+  set(s, 'attempts', num(s, 'attempts0'))
+  drop_lease(s, at)
+end
+set(s, 'route', to)
+set(s, 'tag', '')
+set(s, 'tag_kept', '')
+redis.call('ZREM', old_ready, session)
+redis.call('ZREM', old_solo, session)
+status = place(s, at)
+return reply('OK', status, int(redis.call('ZCARD', ready)))
