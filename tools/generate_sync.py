@@ -29,6 +29,7 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
         "_client",
         "_follow",
         "_operator",
+        "_purge",
         "_reader",
         "_submit_many",
         "_turn_page",

@@ -190,6 +190,17 @@ class SyncClient(SyncReader):
         op = CloseOp(reason=checked_reason(reason))
         return self._send(op_submit(session, op, submission_id=id))
 
+    def delete(self, session: str, *, reason: str = "") -> bool:
+        """Delete a session with all it holds: what is open ends as cancelled, and its worker is
+        refused from now on. False when there is none.
+
+        Its journal and its receipts stay for the deduplication window; a later message to the id
+        begins a new session. May be repeated.
+        """
+        session_id = identifier(session, field="session")
+        store = self._opened()
+        return store.upkeep.delete(session_id, reason=checked_reason(reason))
+
     def _send(self, submit: Submit) -> Receipt:
         store = self._opened()
         found = store.submit(submit)

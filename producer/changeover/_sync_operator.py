@@ -7,7 +7,9 @@ from datetime import timedelta
 
 from changeover._explain import Explanation, explain
 from changeover._sync_client import SyncClient
-from changeover_shared._results import WorkerInfo
+from changeover._sync_purge import purge
+from changeover_shared._results import Purged, WorkerInfo
+from changeover_shared._units import Duration, milliseconds
 
 
 class SyncOperator(SyncClient):
@@ -21,6 +23,25 @@ class SyncOperator(SyncClient):
         now_ms = store.now_ms()
         seen = [_judged(worker, now_ms, late) for worker in store.workers()]
         return tuple(sorted(seen, key=lambda worker: (worker.worker, worker.started_at_ms)))
+
+    def purge(
+        self,
+        *,
+        closed_for: Duration | None = None,
+        idle_for: Duration | None = None,
+        dry_run: bool = False,
+    ) -> Purged:
+        """Delete sessions that were closed, or idle, for so long, and forget settled receipts and
+        tombstones that the deduplication window has passed by.
+
+        Without a span no session is deleted. May be stopped and repeated at any time.
+        """
+        store = self._opened()
+        spans = {
+            "closed": None if closed_for is None else milliseconds(closed_for, field="closed_for"),
+            "idle": None if idle_for is None else milliseconds(idle_for, field="idle_for"),
+        }
+        return purge(store, spans, dry_run=dry_run)
 
     def explain(self, session: str) -> Explanation:
         """Say why a session is, or is not, running, and what to do. Raises `UnknownSession`."""

@@ -174,6 +174,15 @@ class SessionInfo(Wire):
         return at(self.updated_at_ms)
 
 
+class Purged(Wire):
+    """What a purge has forgotten, or would."""
+
+    sessions: tuple[str, ...] = ()
+    """Closed or idle sessions that were deleted."""
+    tombstones: int = 0
+    receipts: int = 0
+
+
 class TranscriptItem(Wire):
     """One item of a transcript with its number."""
 

@@ -29,6 +29,7 @@ from changeover_shared._events import (
     ModelChanged,
     SessionClosed,
     SessionConfigured,
+    SessionDeleted,
     SessionQuarantined,
     StepCompleted,
     StepStarted,
@@ -48,7 +49,7 @@ from changeover_shared._events import (
 from changeover_shared._items import Attachment, Json, Phase, Usage, Wire
 from changeover_shared._words import Effect, Ending
 
-ViewStatus = Literal["idle", "ready", "running", "parked", "quarantined", "closed"]
+ViewStatus = Literal["idle", "ready", "running", "parked", "quarantined", "closed", "deleted"]
 """What a journal can tell: `ready` while a message waits, `running` while a turn is open, `parked`
 while that turn waits without a worker."""
 
@@ -135,6 +136,8 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
             return _step_changes(view, event)
         case ToolCallBegin() | ToolCallEnd():
             return _tool_changes(view, event)
+        case SessionDeleted():
+            return {**_NOT_PARKED, "turn": None, "step": None, "text": "", "tools": ()}
         case SessionConfigured():
             return {"agent": event.agent, "model": event.model or view.model}
         case ModelChanged():
@@ -152,6 +155,8 @@ _NOT_PARKED: dict[str, Any] = {"parked": None, "until_ms": None}
 
 
 def _status(view: View, event: Event) -> ViewStatus:
+    if isinstance(event, SessionDeleted):
+        return "deleted"
     if view.status == "closed" or isinstance(event, SessionClosed):
         return "closed"
     if isinstance(event, SessionQuarantined):

@@ -689,3 +689,39 @@ def started(*args: str, url: str) -> subprocess.Popen[str]:
 
 def known(client: SyncClient, session: str) -> bool:
     return any(info.session_id == session for info in client.sessions(agent="nobody").items)
+
+
+def test_a_session_is_deleted_once_somebody_says_yes(
+    run: Run, worker: Processes, session: str, url: str
+) -> None:
+    answered(url, session)
+    silent = run("delete", session)
+    assert (silent.code, silent.out) == (2, "")
+    assert "nobody can be asked here; give --yes" in silent.err
+    dry = run("delete", session, "--dry-run")
+    assert (dry.code, dry.out.startswith(f"{session}, idle, ")) == (0, True)
+    assert dry.out.endswith("would be deleted; nothing was changed\n")
+    assert run("show", session, "--json").json["session"]["status"] == "idle"
+    assert run("delete", session, "--yes", "--reason", "old").out == f"{session} deleted\n"
+    again = run("delete", session, "--yes", "--json")
+    assert (again.code, again.json) == (3, {"session_id": session, "deleted": False})
+    assert run("delete", f"{session}:none", "--yes").code == 3
+    told = run("follow", session, "--from", "start")
+    assert "deleted: old" in told.out.splitlines()[-1]
+
+
+def test_a_closed_session_is_purged_by_age(
+    run: Run, worker: Processes, session: str, url: str
+) -> None:
+    answered(url, session)
+    told = run("close", session, "--yes", "--json")
+    with SyncClient(url) as client:
+        client.wait(session, told.json["submission_id"], timeout="20s")
+    assert run("purge", "--closed-for", "1h", "--yes", "--json").json["sessions"] == []
+    assert session in run("purge", "--closed-for", "0s", "--dry-run", "--json").json["sessions"]
+    assert run("show", session, "--json").json["session"]["status"] == "closed"
+    assert "give --yes" in run("purge", "--closed-for", "0s").err
+    purged = run("purge", "--closed-for", "0s", "--yes")
+    assert session in purged.out.splitlines()
+    assert "forgotten" in purged.err
+    assert run("show", session, "--json").json["session"]["status"] == "deleted"

@@ -79,6 +79,7 @@ from changeover_shared._results import (
     Interrupted,
     Outcome,
     Page,
+    Purged,
     Receipt,
     Refused,
     SessionInfo,
@@ -524,6 +525,11 @@ RESULTS: list[tuple[Any, str, str]] = [
         ('{"items":[{"session_id":"s","submission_id":"m","answer":"accepted","position":0,'
         '"seq":0,"replaced":[]}],"next":"c"}'),
         '{"items":[{"session_id":"s","submission_id":"m","answer":"accepted"}],"next":"c"}',
+    ),
+    (
+        Purged(sessions=("s",), tombstones=1, receipts=2),
+        '{"sessions":["s"],"tombstones":1,"receipts":2}',
+        '{"sessions":["s"],"tombstones":1,"receipts":2}',
     ),
     (
         WorkerInfo(worker="w", incarnation="w:1"),

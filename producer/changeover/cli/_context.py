@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Annotated
 
 import typer
 
 from changeover._client import Client
+from changeover.cli._asking import confirm
 from changeover.cli._options import Json, Redis, Session
 from changeover.cli._output import note, say, say_json
 from changeover_shared._errors import Invalid
-from changeover_shared._exit_codes import ENDED_BADLY
 from changeover_shared._results import Receipt
 
 
@@ -47,7 +46,9 @@ def rollback(
     leaving = asyncio.run(look())
     if not dry_run:
         if not yes:
-            _confirm(f"Take {', '.join(leaving)} of {session} out of what the model is shown?")
+            leave = ", ".join(leaving)
+            question = f"Take {leave} of {session} out of what the model is shown?"
+            confirm(question, verb="rollback")
         _show(asyncio.run(ask()), as_json=as_json)
     elif as_json:
         say_json({"session_id": session, "turns": leaving})
@@ -68,15 +69,6 @@ async def _from(client: Client, session: str, turn: str) -> list[str]:
         if page.next is None:
             raise Invalid(field="turn", reason=f"{session} has no finished turn {turn!r:.80}")
         before = page.next
-
-
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise Invalid(field="rollback", reason="nobody can be asked here; give --yes")
-    note(f"{question} [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        note("nothing was changed")
-        raise typer.Exit(ENDED_BADLY)
 
 
 def _show(receipt: Receipt, *, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from changeover_shared._events import (
     ModelChanged,
     SessionClosed,
     SessionConfigured,
+    SessionDeleted,
     SessionQuarantined,
     StepCompleted,
     SubmissionCancelled,
@@ -134,6 +135,8 @@ class Lines:
                 return f"quarantined: {event.error}"
             case SessionQuarantined():
                 return f"quarantined after {event.attempts} attempts"
+            case SessionDeleted():
+                return f"deleted{f': {event.reason}' if event.reason else ''}"
             case SessionClosed():
                 return f"closed{f': {event.reason}' if event.reason else ''}"
             case Warned():

@@ -13,6 +13,7 @@ from changeover.cli import (
     _demo,
     _dev,
     _follow,
+    _life,
     _look,
     _show,
     _submit,
@@ -21,7 +22,7 @@ from changeover.cli import (
 )
 from changeover.cli._entry_points import about, add_entry_points
 from changeover.cli._exits import end_with
-from changeover.cli._options import LOOK, OPERATE, START, TALK
+from changeover.cli._options import KEEP, LOOK, OPERATE, START, TALK
 from changeover_shared._exit_codes import INTERRUPTED
 
 _HELP = "Agent sessions that outlive their workers."
@@ -71,6 +72,9 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, LOOK, _version.version)
     _add(app, OPERATE, _context.compact)
     _add(app, OPERATE, _context.rollback)
+    _add(app, OPERATE, _life.close)
+    _add(app, OPERATE, _life.delete)
+    _add(app, KEEP, _life.purge)
     return app
 
 

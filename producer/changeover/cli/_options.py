@@ -11,6 +11,7 @@ START: Final = "START"
 TALK: Final = "TALK"
 LOOK: Final = "LOOK"
 OPERATE: Final = "OPERATE"
+KEEP: Final = "KEEP"
 
 Redis = Annotated[
     str | None,

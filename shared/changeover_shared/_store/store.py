@@ -32,6 +32,7 @@ from changeover_shared._store.records import (
     Submit,
     Submitted,
 )
+from changeover_shared._store.upkeep import Upkeep
 from changeover_shared._words import Status
 
 ROUTES_KEPT = 10_000
@@ -49,6 +50,8 @@ class Store:
     def __init__(self, fleet: Fleet) -> None:
         self.settings = fleet.settings
         self._fleet = fleet
+        self.upkeep = Upkeep(fleet)
+        """Ends, moves, trims and forgets sessions."""
         self._routes: dict[str, str] = {}
 
     @classmethod
@@ -287,10 +290,14 @@ class Store:
 
     async def now_ms(self) -> int:
         """Redis's time; asks once if nothing has been asked before."""
-        if not self.clock.now_ms():
-            seconds, micros = await self._fleet.executor.command("TIME")
-            self.clock.saw(int(seconds) * 1000 + int(micros) // 1000)
-        return self.clock.now_ms()
+        return self.clock.now_ms() or await self.read_time()
+
+    async def read_time(self) -> int:
+        """Redis's time, asked for now."""
+        seconds, micros = await self._fleet.executor.command("TIME")
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        self.clock.saw(now_ms)
+        return now_ms
 
     async def _newest(
         self, asked: Mapping[PartitionKeys, str | int], count: int

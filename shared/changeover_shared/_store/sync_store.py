@@ -32,6 +32,7 @@ from changeover_shared._store.records import (
 )
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_fleet import SyncFleet
+from changeover_shared._store.sync_upkeep import SyncUpkeep
 from changeover_shared._words import Status
 
 ROUTES_KEPT = 10_000
@@ -49,6 +50,8 @@ class SyncStore:
     def __init__(self, fleet: SyncFleet) -> None:
         self.settings = fleet.settings
         self._fleet = fleet
+        self.upkeep = SyncUpkeep(fleet)
+        """Ends, moves, trims and forgets sessions."""
         self._routes: dict[str, str] = {}
 
     @classmethod
@@ -279,10 +282,14 @@ class SyncStore:
 
     def now_ms(self) -> int:
         """Redis's time; asks once if nothing has been asked before."""
-        if not self.clock.now_ms():
-            seconds, micros = self._fleet.executor.command("TIME")
-            self.clock.saw(int(seconds) * 1000 + int(micros) // 1000)
-        return self.clock.now_ms()
+        return self.clock.now_ms() or self.read_time()
+
+    def read_time(self) -> int:
+        """Redis's time, asked for now."""
+        seconds, micros = self._fleet.executor.command("TIME")
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        self.clock.saw(now_ms)
+        return now_ms
 
     def _newest(
         self, asked: Mapping[PartitionKeys, str | int], count: int

@@ -1,0 +1,43 @@
+"""Retention, as an operator starts it: old sessions, aged receipts, tombstones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from changeover_shared._results import Purged
+from changeover_shared._store.store import Store
+
+LISTED: Final = 500
+
+
+async def purge(store: Store, spans: Mapping[str, int | None], *, dry_run: bool) -> Purged:
+    """Delete sessions whose status has a span, in milliseconds, that their newest event is older
+    than; then forget what the deduplication window has passed by."""
+    sessions: list[str] = []
+    tombstones = receipts = 0
+    place: tuple[int, str] | None = None
+    now_ms = await store.read_time()
+    while True:
+        listed = await store.catalogue(before=place, limit=LISTED)
+        names = [session_id for _, session_id in listed]
+        for session_id, snapshot in zip(names, await store.snapshots(names), strict=True):
+            span = spans.get(snapshot.head.status) if snapshot is not None else None
+            if snapshot is None or span is None or snapshot.head.at_ms + span > now_ms:
+                continue
+            if dry_run or await store.upkeep.delete(session_id, reason="purged"):
+                sessions.append(session_id)
+        if not dry_run:
+            for at in store.keys.all:
+                mine = [one for one in names if store.keys.of(one) == at]
+                _, count = await store.upkeep.purge(at.partition, mine)
+                receipts += count
+        if len(listed) < LISTED:
+            break
+        place = listed[-1]
+    if not dry_run:
+        for at in store.keys.all:
+            dead = await store.upkeep.graves(at.partition)
+            count, _ = await store.upkeep.purge(at.partition, dead)
+            tombstones += count
+    return Purged(sessions=tuple(sessions), tombstones=tombstones, receipts=receipts)
