@@ -43,7 +43,11 @@ class Settings(BaseSettings):
     dedup_window: Span = timedelta(hours=24)
     """How long a settled submission's id is remembered."""
     journal_events: int = Field(default=10_000, ge=100)
-    """Above so many events in one turn, streamed text is left out of the journal."""
+    """How many events a session keeps; the newest turn stays whole, but above so many events in
+    one turn its streamed text is left out."""
+    turns_kept: int = Field(default=1000, ge=1)
+    """How many turn records a session keeps, and no older transcript than theirs once a
+    compaction has replaced it."""
 
     lease: Span = timedelta(seconds=30)
     """How long a grant lasts without renewal."""

@@ -92,6 +92,7 @@ def head(flat: Sequence[bytes]) -> Head | None:
         rev=number("rev"),
         seq=number("seq"),
         first_seq=number("first_seq") or 1,
+        first_turn=number("first_turn") or 1,
         n=number("n"),
         turn=raw.get("turn", ""),
         turns=number("turns"),

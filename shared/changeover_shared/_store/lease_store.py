@@ -301,6 +301,16 @@ class LeaseStore:
         body = decode.newest_body(await self._read("XRANGE", key, f"{number}-0", f"{number}-0"))
         return None if body is None else TurnRecord.model_validate_json(body)
 
+    async def trim(
+        self, session_id: str, *, events: int, records: int, items_from: int = 0
+    ) -> None:
+        """Keep so many events and turn records of a session, and its transcript from an item on;
+        the newest turn, and what the context needs, stay whole."""
+        request = requests.trim(
+            self.keys, session_id, events=events, records=records, items_from=items_from
+        )
+        await self._until_answered(lambda: self._fleet.call(request))
+
     async def ring(self, route: str, partitions: Sequence[int]) -> None:
         """Wake a worker of the route for these partitions. A hint: never raises."""
         if not partitions:

@@ -10,7 +10,14 @@ from typing import Any, Final
 from changeover_shared._settings import Settings
 from changeover_shared._units import milliseconds
 
-LIMITS: Final = ("max_message", "max_inbox", "max_inbox_bytes", "dedup_window", "journal_events")
+LIMITS: Final = (
+    "max_message",
+    "max_inbox",
+    "max_inbox_bytes",
+    "dedup_window",
+    "journal_events",
+    "turns_kept",
+)
 """The settings that a process cannot have for itself."""
 
 

@@ -62,6 +62,8 @@ class Head:
     parent: str
     created_ms: int
     at_ms: int
+    first_turn: int = 1
+    """The oldest turn record that retention has kept."""
     context_epoch: int = 0
     """Which rewritten prefix of the context there is."""
     quarantine_no: int = 0

@@ -24,7 +24,7 @@ local refused = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
 
 local s = {id = session, key = {head = head}, head = {}, changed = {}}
-local names = {'status', 'seq', 'first_seq', 'turn_seq', 'turns', 'keep_from'}
+local names = {'status', 'seq', 'first_seq', 'turn_seq', 'turns', 'first_turn', 'keep_from'}
 for i, value in ipairs(redis.call('HMGET', head, unpack(names))) do
   s.head[names[i]] = value or nil
 end
@@ -34,8 +34,10 @@ local first = math.min(num(s, 'seq') - tonumber(events) + 1, num(s, 'turn_seq') 
 first = math.max(first, num(s, 'first_seq'))
 redis.call('XTRIM', journal, 'MINID', int(first) .. '-0')
 set(s, 'first_seq', first)
+local turn = math.max(1, num(s, 'first_turn'), num(s, 'turns') - tonumber(records) + 1)
+redis.call('XTRIM', turns, 'MINID', int(turn) .. '-0')
+set(s, 'first_turn', turn)
 save(s)
-redis.call('XTRIM', turns, 'MINID', int(math.max(0, num(s, 'turns') - tonumber(records)) + 1) .. '-0')
 local item = math.min(tonumber(items_from), num(s, 'keep_from'))
 if item > 0 then redis.call('XTRIM', transcript, 'MINID', int(item) .. '-0') end
 return reply('OK', int(first))

@@ -31,6 +31,7 @@ from changeover_worker._session.held import Held
 from changeover_worker._session.loaded import Loaded, Unreadable
 from changeover_worker._session.reader import Reader, Telling
 from changeover_worker._session.recorder import Recorder
+from changeover_worker._session.retention import trim_if_due
 from changeover_worker._session.run import SessionRun
 from changeover_worker._session.running import Running
 from changeover_worker._session.writer import Writer
@@ -106,6 +107,7 @@ class SessionRunner:
                 raise Unreadable(f"this app has no agent {grant.head.agent!r}")
             await loaded.take_over(grant)
             self._log_taken(grant, loaded, agent)
+            await trim_if_due(self._store, self._settings, loaded.session_id, grant.head)
             run = SessionRun(self._running(agent, held, loaded, recorder))
             how = await run.to_its_end()
             return RunEnd(how, run.turns, run.failed_turns)
