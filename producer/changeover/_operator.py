@@ -7,6 +7,7 @@ from datetime import timedelta
 from changeover._client import Client
 from changeover._explain import Explanation, explain
 from changeover._purge import purge
+from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import Purged, WorkerInfo
 from changeover_shared._units import Duration, milliseconds
 
@@ -22,6 +23,15 @@ class Operator(Client):
         now_ms = await store.now_ms()
         seen = [_judged(worker, now_ms, late) for worker in await store.workers()]
         return tuple(sorted(seen, key=lambda worker: (worker.worker, worker.started_at_ms)))
+
+    async def reroute(self, session: str, queue: str) -> bool:
+        """Let a session wait in another queue from now on; False when there is none that could.
+
+        Raises `SessionHeld` while a worker holds it. May be repeated.
+        """
+        session_id = identifier(session, field="session")
+        store = await self._opened()
+        return await store.upkeep.reroute(session_id, name(queue, field="queue"))
 
     async def purge(
         self,

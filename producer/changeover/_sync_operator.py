@@ -8,6 +8,7 @@ from datetime import timedelta
 from changeover._explain import Explanation, explain
 from changeover._sync_client import SyncClient
 from changeover._sync_purge import purge
+from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import Purged, WorkerInfo
 from changeover_shared._units import Duration, milliseconds
 
@@ -23,6 +24,15 @@ class SyncOperator(SyncClient):
         now_ms = store.now_ms()
         seen = [_judged(worker, now_ms, late) for worker in store.workers()]
         return tuple(sorted(seen, key=lambda worker: (worker.worker, worker.started_at_ms)))
+
+    def reroute(self, session: str, queue: str) -> bool:
+        """Let a session wait in another queue from now on; False when there is none that could.
+
+        Raises `SessionHeld` while a worker holds it. May be repeated.
+        """
+        session_id = identifier(session, field="session")
+        store = self._opened()
+        return store.upkeep.reroute(session_id, name(queue, field="queue"))
 
     def purge(
         self,

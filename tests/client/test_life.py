@@ -56,6 +56,15 @@ async def test_a_message_begins_the_next_life_with_higher_numbers(world: World) 
     assert said == ["hello again"]
 
 
+async def test_a_session_is_moved_to_another_queue_while_nobody_holds_it(world: World) -> None:
+    await world.client.submit("web:1", "hello")
+    assert await world.client.reroute("web:1", "slow")
+    assert (await world.client.session("web:1")).queue == "slow"
+    assert not await world.client.reroute("web:2", "slow")
+    with pytest.raises(Invalid, match="queue"):
+        await world.client.reroute("web:1", "no such queue")
+
+
 async def test_a_purge_without_a_span_deletes_no_session(world: World) -> None:
     await world.client.submit("web:1", "hello")
     await world.acting.answer("web:1", "Hello.")

@@ -30,5 +30,6 @@ def test_the_synchronous_twins_have_the_methods_of_the_asynchronous_ones() -> No
     assert methods(changeover.SyncOperator) - methods(changeover.SyncClient) == {
         "explain",
         "purge",
+        "reroute",
         "workers",
     }

@@ -51,7 +51,7 @@ class Store:
         self.settings = fleet.settings
         self._fleet = fleet
         self.upkeep = Upkeep(fleet)
-        """Ends, moves, trims and forgets sessions."""
+        """Ends, moves and forgets sessions."""
         self._routes: dict[str, str] = {}
 
     @classmethod

@@ -1,5 +1,5 @@
 # Written by tools/generate_sync.py from upkeep.py: change that file instead.
-"""What becomes of sessions besides being run: ended for good, moved, trimmed, forgotten.
+"""What becomes of sessions besides being run: ended for good, moved, forgotten.
 
 As with submissions, a refusal counts only once no earlier attempt of the same request can run.
 """
@@ -27,7 +27,7 @@ RECEIPTS_AT_ONCE = 500
 
 
 class SyncUpkeep:
-    """Ends, moves, trims and forgets sessions. Every call may be repeated."""
+    """Ends, moves and forgets sessions. Every call may be repeated."""
 
     def __init__(self, fleet: SyncFleet) -> None:
         self._fleet = fleet
@@ -96,26 +96,6 @@ class SyncUpkeep:
                     continue
                 case _:
                     raise AssertionError(f"reroute answered {reply!r}")
-
-    def trim(
-        self, session_id: str, *, events: int, records: int, items_from: int = 0
-    ) -> int | None:
-        """Keep so many events and turn records, and the transcript from an item on; the number
-        of the oldest event then, None without such a session.
-
-        The newest turn stays whole, and so does what the context needs. Raises
-        `StoreUnavailable`.
-        """
-        reply = self._fleet.call(
-            requests.trim(
-                self._fleet.keys,
-                session_id,
-                events=events,
-                records=records,
-                items_from=items_from,
-            )
-        )
-        return int(reply[1]) if reply[0] == "OK" else None
 
     def purge(self, partition: int, session_ids: Sequence[str]) -> tuple[int, int]:
         """Forget tombstones and settled receipts that the deduplication window has passed by:
