@@ -294,3 +294,24 @@ async def test_a_rollback_that_a_dead_worker_had_not_seen_is_settled_by_its_succ
         note, last = shown(model.requests[-1])
         assert "pay" in note
         assert last == "no, wait"
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_a_session_that_begins_behind_older_numbers_is_rolled_back_by_them(
+    forgotten: bool,
+) -> None:
+    model = ScriptedModel(say("1"), say("2"), say("3"), say("4"), say("5"))
+    app = app_of(model)
+    async with bench() as b:
+        await talk(b, app, "m1", "m2")
+        upkeep = b.stores.producer.upkeep
+        assert await upkeep.delete(b.session)
+        if forgotten:
+            partition = b.stores.producer.keys.of(b.session)
+            head = partition.session(b.session, "head")
+            await b.stores.executor.command("HSET", head, "deleted_ms", 1)
+            assert await upkeep.purge(partition.partition, [b.session]) == (1, 0)
+        await talk(b, app, "m3", "m4")
+        assert await roll_back(b, app, "t_4") is Ending.COMPLETED
+        await talk(b, app, "m5")
+        assert shown(model.requests[-1]) == ["message m3", "3", "message m5"]

@@ -177,7 +177,7 @@ class Loaded:
         self, head: Head, work: Work, inbox: tuple[InboxEntry, ...], body: bytes | None
     ) -> None:
         try:
-            self.checkpoint = self._decode(body)
+            self.checkpoint = self._decode(body, head)
             self.prefix = await self._read_prefix()
             self.items = await self._read_items(head)
             self.context = read_context(head.context)
@@ -195,9 +195,10 @@ class Loaded:
         self._known_n = head.n
         self.fresh = True
 
-    def _decode(self, body: bytes | None) -> Checkpoint:
+    def _decode(self, body: bytes | None, head: Head) -> Checkpoint:
         if body is None:
-            return Checkpoint(session_id=self.session_id)
+            # Its numbers go on from those of a life before, or of sessions that are forgotten.
+            return Checkpoint(session_id=self.session_id, context_from=head.transcript_n + 1)
         return decode_checkpoint(body, session_id=self.session_id)
 
     async def _read_prefix(self) -> tuple[Item, ...]:
