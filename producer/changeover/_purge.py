@@ -25,7 +25,11 @@ async def purge(store: Store, spans: Mapping[str, int | None], *, dry_run: bool)
             span = spans.get(snapshot.head.status) if snapshot is not None else None
             if snapshot is None or span is None or snapshot.head.at_ms + span > now_ms:
                 continue
-            if dry_run or await store.upkeep.delete(session_id, reason="purged"):
+            # What waits for its time was accepted, and is to be run.
+            if snapshot.work.waiting:
+                continue
+            seen = snapshot.head.seq
+            if dry_run or await store.upkeep.delete(session_id, reason="purged", at_seq=seen):
                 sessions.append(session_id)
         if not dry_run:
             for at in store.keys.all:

@@ -8,9 +8,12 @@ import pytest
 
 from changeover import Ending, Invalid
 from changeover_shared._events import Message
+from changeover_shared._ops import MessageOp, digest, encode_op
+from changeover_shared._store.records import Create, Submit
 from tests.client.conftest import World
 
 NO_TIME = timedelta(0)
+LATER_MS = 4_000_000_000_000
 
 
 async def test_a_deletion_ends_what_is_open_and_a_wait_for_it(world: World) -> None:
@@ -95,3 +98,23 @@ async def test_a_purge_takes_what_is_old_enough_and_of_its_kind(world: World) ->
 async def test_a_span_that_is_none_is_refused(world: World) -> None:
     with pytest.raises(Invalid, match="closed_for"):
         await world.client.purge(closed_for="soon")
+
+
+async def test_a_purge_spares_what_waits_for_its_time(world: World) -> None:
+    op = MessageOp(text="remind me")
+    await world.stores.producer.submit(
+        Submit(
+            session_id="web:1",
+            submission_id="m:1",
+            digest=digest(op),
+            cls="turn",
+            body=encode_op(op),
+            create=Create(route="assistant@1", agent="assistant"),
+            due_ms=LATER_MS,
+            event=Message(text=op.text),
+        )
+    )
+    assert (await world.client.session("web:1")).status == "idle"
+    assert (await world.client.purge(idle_for=NO_TIME, dry_run=True)).sessions == ()
+    assert (await world.client.purge(idle_for=NO_TIME)).sessions == ()
+    assert (await world.client.session("web:1")).inbox == 1

@@ -150,3 +150,17 @@ async def test_a_quarantined_session_leaves_the_quarantine(drive: Driver) -> Non
     assert "quarantine" in await drive.indexes()
     await drive.delete()
     assert await drive.indexes() == set()
+
+
+async def test_a_session_that_moved_on_is_not_deleted_by_who_saw_it_before(drive: Driver) -> None:
+    await drive.finish(await drive.run("m1"))
+    seq = int((await drive.head())["seq"])
+    async with drive.unchanged():
+        assert await drive.delete(at_seq=seq + 1) == ["MOVED", str(seq)]
+    await drive.submit("m2")
+    async with drive.unchanged():
+        assert await drive.delete(at_seq=seq) == ["MOVED", str(seq)]
+    await drive.finish(await drive.run("m2", nonce="n2"))
+    first = await drive.delete(at_seq=seq)
+    assert first[0] == "OK"
+    assert await drive.delete(at_seq=seq) == first

@@ -317,7 +317,14 @@ def evict(partition: PartitionKeys, held: Sequence[tuple[str, str]]) -> Request:
 
 
 def delete(
-    keys: Keys, head: Head, session_id: str, *, reason: str, window_ms: int, not_after_ms: int
+    keys: Keys,
+    head: Head,
+    session_id: str,
+    *,
+    reason: str,
+    window_ms: int,
+    not_after_ms: int,
+    at_seq: int = -1,
 ) -> Request:
     """End the life of a session that `head` shows."""
     partition = keys.of(session_id)
@@ -333,6 +340,7 @@ def delete(
             "not_after": not_after_ms,
             "session": session_id,
             "life": head.life,
+            "at_seq": at_seq,
             "route": head.route,
             "prefix_epoch": epoch,
             "detail": SessionDeleted(reason=reason).body(),

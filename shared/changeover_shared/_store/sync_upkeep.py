@@ -33,10 +33,13 @@ class SyncUpkeep:
         self._fleet = fleet
         self._settings: Settings = fleet.settings
 
-    def delete(self, session_id: str, *, reason: str = "", timeout_s: float = 5.0) -> bool:
+    def delete(
+        self, session_id: str, *, reason: str = "", at_seq: int = -1, timeout_s: float = 5.0
+    ) -> bool:
         """End a session for good: what is open is cancelled, its holder is refused from now on.
 
-        False when there is none, or it was deleted before. Raises `StoreUnavailable`.
+        With `at_seq`, only while that is its newest event and nothing is open. False when there
+        is none, it was deleted before, or it has moved on. Raises `StoreUnavailable`.
         """
         deadline = time.monotonic() + timeout_s
         life = 0
@@ -53,12 +56,15 @@ class SyncUpkeep:
                 head,
                 session_id,
                 reason=reason,
+                at_seq=at_seq,
                 window_ms=milliseconds(self._settings.dedup_window),
             )
             reply = self._finally(ask, deadline)
             match reply[0]:
                 case "OK":
                     return True
+                case "MOVED":
+                    return False
                 case "ROUTE" | "CONTEXT" | "STALE":
                     continue
                 case _:

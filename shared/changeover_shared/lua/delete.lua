@@ -31,12 +31,14 @@
 --          not_after    int
 --          session      str
 --          life         int   which of its lives: a late copy ends no other
+--          at_seq       int   only while this is the last event and nothing is open; -1 always
 --          route        str
 --          prefix_epoch int
 --          detail       str   the body of the event
 --          window       int   ms
 -- REPLIES  OK           seq   of the last event; also when this life was deleted before
 --          STALE        life  there is no such session, or it lives another life
+--          MOVED        seq
 --          ROUTE        route agent
 --          CONTEXT      epoch
 -- USES     clock fleet session journal settle place lease
@@ -52,6 +54,9 @@ local s = load(session, {head = head, work = work, inbox = inbox, receipts = rec
 read_owner(s, at)
 if not s.exists or get(s, 'life') ~= life then return reply('STALE', int(num(s, 'life'))) end
 if get(s, 'status') == 'deleted' then return reply('OK', int(num(s, 'seq'))) end
+if at_seq ~= '-1' and (int(num(s, 'seq')) ~= at_seq or next(s.inputs)) then
+  return reply('MOVED', int(num(s, 'seq')))
+end
 if get(s, 'route') ~= route then return reply('ROUTE', get(s, 'route'), get(s, 'agent')) end
 if int(num(s, 'context_epoch')) ~= prefix_epoch then
   return reply('CONTEXT', int(num(s, 'context_epoch')))
