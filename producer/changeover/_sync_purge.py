@@ -29,8 +29,8 @@ def purge(store: SyncStore, spans: Mapping[str, int | None], *, dry_run: bool) -
             # What waits for its time was accepted, and is to be run.
             if snapshot.work.waiting:
                 continue
-            seen = snapshot.head.seq
-            if dry_run or store.upkeep.delete(session_id, reason="purged", at_seq=seen):
+            at_seq = snapshot.head.seq
+            if dry_run or store.upkeep.delete(session_id, reason="purged", at_seq=at_seq):
                 sessions.append(session_id)
         if not dry_run:
             for at in store.keys.all:
@@ -42,7 +42,10 @@ def purge(store: SyncStore, spans: Mapping[str, int | None], *, dry_run: bool) -
         place = listed[-1]
     if not dry_run:
         for at in store.keys.all:
-            dead = store.upkeep.graves(at.partition)
-            count, _ = store.upkeep.purge(at.partition, dead)
-            tombstones += count
+            seen: tuple[str, ...] = ()
+            # Oldest first: once the same ones are left, the window has passed by no others.
+            while (dead := store.upkeep.graves(at.partition, limit=LISTED)) != seen:
+                count, _ = store.upkeep.purge(at.partition, dead)
+                tombstones += count
+                seen = dead
     return Purged(sessions=tuple(sessions), tombstones=tombstones, receipts=receipts)

@@ -118,3 +118,21 @@ async def test_a_purge_spares_what_waits_for_its_time(world: World) -> None:
     assert (await world.client.purge(idle_for=NO_TIME, dry_run=True)).sessions == ()
     assert (await world.client.purge(idle_for=NO_TIME)).sessions == ()
     assert (await world.client.session("web:1")).inbox == 1
+
+
+async def test_a_purge_forgets_every_old_tombstone_however_many(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("changeover._purge.LISTED", 2)
+    names = [f"web:{k}" for k in range(12)]
+    for name in names:
+        await world.client.submit(name, "hello")
+        await world.client.delete(name)
+    for name in names[2:]:
+        head = world.stores.producer.keys.of(name).session(name, "head")
+        await world.stores.executor.command("HSET", head, "deleted_ms", 1)
+    for name in names[:2]:
+        await world.client.submit(name, "hello again")
+    assert (await world.client.purge()).tombstones == 10
+    for at in world.stores.producer.keys.all:
+        assert await world.stores.producer.upkeep.graves(at.partition) == ()
