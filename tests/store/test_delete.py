@@ -41,7 +41,7 @@ async def test_a_tombstone_keeps_the_counters_and_raises_the_fence(drive: Driver
     assert int(after["seq"]) == int(before["seq"]) + 1
     assert set(after) <= {
         "v", "life", "status", "fence", "seq", "first_seq", "rev", "n", "turns", "transcript_n",
-        "epoch", "epoch_seq", "at_ms", "dedup_floor", "deleted_ms",
+        "epoch", "epoch_seq", "at_ms", "dedup_floor", "deleted_ms", "used_nonce",
     }  # fmt: skip
 
 
@@ -118,6 +118,15 @@ async def test_the_next_life_goes_on_from_the_counters(drive: Driver) -> None:
     assert int(head["first_seq"]) == int(before["seq"]) + 1
     for name in ("journal", "receipts", "settled"):
         assert await drive.redis("PTTL", drive.key(name)) == -1
+
+
+async def test_a_late_copy_of_a_claim_takes_no_lease_in_the_next_life(drive: Driver) -> None:
+    """Hole 2 across a deletion: the tombstone remembers the nonce."""
+    lease = await drive.run("m1")
+    await drive.delete()
+    await drive.submit("m2")
+    async with drive.unchanged():
+        assert await drive.claim(nonce=lease.nonce) == [["USED"]]
 
 
 async def test_a_submission_of_the_old_life_stays_a_duplicate(drive: Driver) -> None:
