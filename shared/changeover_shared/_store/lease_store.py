@@ -8,7 +8,6 @@ is tried once, because the keeper decides when to try again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -313,13 +312,7 @@ class LeaseStore:
 
     async def ring(self, route: str, partitions: Sequence[int]) -> None:
         """Wake a worker of the route for these partitions. A hint: never raises."""
-        if not partitions:
-            return
-        members: list[int] = []
-        for partition in partitions:
-            members += [self.clock.now_ms(), partition]
-        with contextlib.suppress(StoreUnavailable):
-            await self._fleet.executor.command("ZADD", self.keys.bell(route), "NX", *members)
+        await self._fleet.ring([(route, partition) for partition in partitions])
 
     async def wait_bell(self, routes: Sequence[str], timeout_s: float) -> tuple[str, int] | None:
         """Wait for a ring: (route, partition), or None when the time is over.

@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from changeover_shared._errors import ChangeoverError, Invalid, StoreUnavailable
@@ -119,35 +120,21 @@ class Store:
         request_id = new_submission_id()
         route = self._routes.get(session_id) or await self._route(session_id)
         deadline = time.monotonic() + timeout_s
-        not_after = unresolved = 0
         while True:
-            try:
-                not_after = await self._not_after(deadline)
-                reply = await self._fleet.call(
-                    requests.control(
-                        self.keys,
-                        session_id,
-                        request_id=request_id,
-                        target=submission_id,
-                        route=route,
-                        not_after_ms=not_after,
-                    )
-                )
-            except StoreUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
-                unresolved = not_after
-                await asyncio.sleep(0.1)
-                continue
-            if reply[0] == "ROUTE":
-                route = self._remember(session_id, reply[1].decode())
-            elif reply[0] == "LATE":
-                raise StoreUnavailable(reason="no answer in time")
-            elif reply[0] == "CANCELLED" or unresolved <= self.clock.now_ms():
+            ask = partial(
+                requests.control,
+                self.keys,
+                session_id,
+                request_id=request_id,
+                target=submission_id,
+                route=route,
+            )
+            # A copy that went to another route was refused there, whenever it runs.
+            words = ("CANCELLED", "ROUTE")
+            reply = await self._fleet.final(ask, granted=words, deadline=deadline)
+            if reply[0] != "ROUTE":
                 return decode.cancelled(reply)
-            else:
-                # An earlier copy may still cancel it: this "no" does not count yet.
-                await asyncio.sleep(0.1)
+            route = self._remember(session_id, reply[1].decode())
 
     async def submissions(self, named: Sequence[tuple[str, str]]) -> list[SubmissionState | None]:
         """What became of (session, submission) pairs; None for unknown ones."""
@@ -375,18 +362,7 @@ class Store:
             for asked, answer in zip(attempt.batch, attempt.answers, strict=True)
             if isinstance(answer, Submitted) and answer.status is Status.READY and answer.route
         }
-        if not rung:
-            return
-        now = self.clock.now_ms()
-        try:
-            await self._fleet.executor.commands(
-                [
-                    ("ZADD", self.keys.bell(route), "NX", now, partition)
-                    for route, partition in sorted(rung)
-                ]
-            )
-        except StoreUnavailable:
-            return
+        await self._fleet.ring(sorted(rung))
 
 
 class _Attempts:

@@ -9,7 +9,9 @@ that is another one than before begins a new epoch, and then the same request is
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from changeover_shared._errors import FormatTooNew, PartitionMismatch, StoreUnavailable
@@ -22,6 +24,8 @@ from changeover_shared._store.scripts import Value, script
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._words import LAYOUT
 
+PAUSE_S = 0.1
+"""How long to wait before a request is repeated whose answer is not final."""
 REPEATS = 8
 """How often the guards may send one request back before something is wrong with the server."""
 
@@ -119,6 +123,43 @@ class SyncFleet:
                 except (StoreUnavailable, PartitionMismatch) as error:
                     replies[i] = error
         return replies
+
+    def final(
+        self, ask: Callable[..., Request], *, granted: Container[str], deadline: float
+    ) -> list[Any]:
+        """Ask with `not_after_ms` until the answer is final: a word of `granted`, or a refusal
+        that no earlier copy of the request can turn into one any more.
+
+        Raises `StoreUnavailable` once `deadline`, on the monotonic clock, has passed.
+        """
+        unresolved = 0
+        while True:
+            left_ms = max(1, round((deadline - time.monotonic()) * 1000))
+            not_after = self.clock.now_ms() + left_ms
+            try:
+                reply = self.call(ask(not_after_ms=not_after))
+            except StoreUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                unresolved = not_after
+            else:
+                if reply[0] == "LATE":
+                    raise StoreUnavailable(reason="no answer in time")
+                if reply[0] in granted or unresolved <= self.clock.now_ms():
+                    return reply
+            time.sleep(PAUSE_S)
+
+    def ring(self, rung: Iterable[tuple[str, int]]) -> None:
+        """Wake workers of (route, partition) pairs. A hint: never raises."""
+        now_ms = self.clock.now_ms()
+        members: dict[str, list[int]] = {}
+        for route, partition in rung:
+            members.setdefault(route, []).extend((now_ms, partition))
+        if members:
+            with suppress(StoreUnavailable):
+                self.executor.commands(
+                    [("ZADD", self.keys.bell(one), "NX", *members[one]) for one in members]
+                )
 
     def _arguments(self, request: Request) -> tuple[int, list[Value]]:
         return script(request.name).arguments(

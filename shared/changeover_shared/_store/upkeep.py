@@ -5,23 +5,19 @@ As with submissions, a refusal counts only once no earlier attempt of the same r
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from changeover_shared._errors import SessionHeld, StoreUnavailable
+from changeover_shared._errors import SessionHeld
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Head
-from changeover_shared._store.requests import Request
 from changeover_shared._units import milliseconds
 from changeover_shared._words import Status
 
-PAUSE_S = 0.1
 PURGED_AT_ONCE = 100
 RECEIPTS_AT_ONCE = 500
 
@@ -59,7 +55,7 @@ class Upkeep:
                 at_seq=at_seq,
                 window_ms=milliseconds(self._settings.dedup_window),
             )
-            reply = await self._finally(ask, deadline)
+            reply = await self._fleet.final(ask, granted=("OK",), deadline=deadline)
             match reply[0]:
                 case "OK":
                     return True
@@ -88,11 +84,12 @@ class Upkeep:
                 from_route=head.route,
                 to_route=to_route,
             )
-            reply = await self._finally(ask, deadline)
+            reply = await self._fleet.final(ask, granted=("OK",), deadline=deadline)
             match reply[0]:
                 case "OK":
                     if reply[1] == b"ready":
-                        await self._ring(session_id, to_route)
+                        partition = self._fleet.keys.of(session_id).partition
+                        await self._fleet.ring([(to_route, partition)])
                     return True
                 case "STALE":
                     return False
@@ -131,35 +128,3 @@ class Upkeep:
     async def _head(self, session_id: str) -> Head | None:
         key = self._fleet.keys.of(session_id).session(session_id, "head")
         return decode.head(await self._fleet.executor.command("HGETALL", key))
-
-    async def _ring(self, session_id: str, route: str) -> None:
-        """Wake a worker. Only a hint."""
-        partition = self._fleet.keys.of(session_id).partition
-        bell = self._fleet.keys.bell(route)
-        try:
-            await self._fleet.executor.command(
-                "ZADD", bell, "NX", self._fleet.clock.now_ms(), partition
-            )
-        except StoreUnavailable:
-            return
-
-    async def _finally(self, ask: Callable[..., Request], deadline: float) -> list[Any]:
-        """Ask until the answer is final: OK, or a refusal that no earlier copy of the request
-        can turn into one any more."""
-        unresolved = 0
-        while True:
-            not_after = self._fleet.clock.now_ms() + round(
-                max(0.0, deadline - time.monotonic()) * 1000
-            )
-            try:
-                reply = await self._fleet.call(ask(not_after_ms=not_after))
-            except StoreUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
-                unresolved = not_after
-            else:
-                if reply[0] == "OK" or unresolved <= self._fleet.clock.now_ms():
-                    if reply[0] == "LATE":
-                        raise StoreUnavailable(reason="no answer in time")
-                    return reply
-            await asyncio.sleep(PAUSE_S)
