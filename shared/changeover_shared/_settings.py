@@ -13,6 +13,9 @@ from changeover_shared import _identifiers
 from changeover_shared._errors import Invalid
 from changeover_shared._units import Size, Span
 
+Durability = Literal["memory", "fsync", "replica"]
+"""What a write waits for before it counts."""
+
 _NOT_STARTED: Final = "nothing was started"
 
 
@@ -49,6 +52,19 @@ class Settings(BaseSettings):
     """How many turn records a session keeps, and no older transcript than theirs once a
     compaction has replaced it."""
 
+    durability: Durability = "memory"
+    """What an accepted submission, and a tool that is not pure, wait for: nothing more than the
+    primary's memory, its disk (`fsync`), or its replicas (`replica`)."""
+    durability_timeout: Span = timedelta(milliseconds=500)
+    """How long to wait for the disk or the replicas before saying that they did not confirm."""
+    durability_replicas: int = Field(default=1, ge=1, le=16)
+    """How many replicas must confirm: all that may be promoted."""
+    redis_headroom: float = Field(default=0.9, gt=0.0, le=1.0)
+    """The share of Redis's maxmemory above which messages are refused, before Redis refuses."""
+    payload_keys: Annotated[tuple[str, ...], NoDecode] = ()
+    """Files of keys that encrypt what Redis holds of conversations, comma-separated; the first
+    one encrypts, all of them decrypt."""
+
     lease: Span = timedelta(seconds=30)
     """How long a grant lasts without renewal."""
     renew: Span = timedelta(seconds=10)
@@ -84,7 +100,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe log event that is written."""
 
-    @field_validator("queues", mode="before")
+    @field_validator("queues", "payload_keys", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
