@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from changeover_shared._store.keys import Keys, PartitionKeys, queue_of, route_of
+from changeover_shared._settings import Settings
+from changeover_shared._store.keys import (
+    PARTITION_NAMES,
+    SESSION_NAMES,
+    Keys,
+    Owner,
+    PartitionKeys,
+    queue_of,
+    route_of,
+)
+from changeover_shared._store.requests import Request
+from tests.support.every_request import every_request
 
 AT = PartitionKeys("co", 17)
-SESSION_KEYS = (
-    "head", "work", "inbox", "receipts", "settled", "checkpoint", "transcript", "journal", "turns",
-)  # fmt: skip
-PARTITION_KEYS = (
-    "meta", "leases", "owners", "stalls", "alerts", "timers", "vt", "sessions", "quarantine",
-    "outbox",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -36,16 +40,16 @@ def test_a_key_is_spelt_like_this(key: str, written: str) -> None:
 
 def test_no_two_things_have_one_key() -> None:
     """Also for a session whose name looks like a part of a key."""
-    names = [*(AT.named(name) for name in PARTITION_KEYS), AT.ready("q@1"), AT.solo("q@1")]
+    names = [*(AT.named(name) for name in PARTITION_NAMES), AT.ready("q@1"), AT.solo("q@1")]
     for session in ("a", "a:head", "s:a", "ready:q@1", "a:context:1"):
-        names += [AT.session(session, name) for name in SESSION_KEYS]
+        names += [AT.session(session, name) for name in SESSION_NAMES]
         names += [AT.context(session, epoch) for epoch in (1, 2)]
     assert len(set(names)) == len(names)
 
 
 def test_every_key_of_a_partition_has_its_tag() -> None:
-    keys = [*(AT.named(name) for name in PARTITION_KEYS), AT.ready("q@1"), AT.solo("q@1"),
-            *(AT.session("a", name) for name in SESSION_KEYS), AT.context("a", 1)]  # fmt: skip
+    keys = [*(AT.named(name) for name in PARTITION_NAMES), AT.ready("q@1"), AT.solo("q@1"),
+            *(AT.session("a", name) for name in SESSION_NAMES), AT.context("a", 1)]  # fmt: skip
     assert all(key.startswith("{co:17}:") for key in keys)
 
 
@@ -67,3 +71,79 @@ def test_a_route_is_a_queue_with_a_format() -> None:
     """Hole 39."""
     assert route_of("assistant") == "assistant@1"
     assert queue_of("assistant@1") == "assistant"
+
+
+FLEET = Keys("co", 64)
+HOME = FLEET.of("telegram:42")
+
+
+@pytest.mark.parametrize(
+    ("key", "owner"),
+    [
+        (FLEET.config, Owner("fleet", "config")),
+        (FLEET.workers, Owner("fleet", "workers")),
+        (FLEET.sweep, Owner("fleet", "sweep")),
+        (FLEET.bell("a@1"), Owner("bell", "a@1")),
+        (AT.named("graves"), Owner("partition", "graves", 17)),
+        (AT.ready("a.b@1"), Owner("ready", "a.b@1", 17)),
+        (AT.solo("a.b@1"), Owner("ready", "a.b@1!solo", 17)),
+        (
+            HOME.session("telegram:42", "head"),
+            Owner("session", "head", HOME.partition, "telegram:42"),
+        ),
+        (
+            HOME.context("telegram:42", 3),
+            Owner("session", "context", HOME.partition, "telegram:42", 3),
+        ),
+    ],
+)
+def test_an_owner_is_read_from_a_key(key: str, owner: Owner) -> None:
+    assert FLEET.owner_of(key) == owner
+
+
+def test_every_key_that_a_script_declares_has_an_owner() -> None:
+    """So whatever has none is not ours: nothing will ever read or remove it."""
+    requests = every_request(FLEET, Settings(), not_after_ms=0, sessions=2)
+    for name, request in requests.items():
+        for key in _declared(request):
+            assert FLEET.owner_of(key) is not None, (name, key)
+
+
+@pytest.mark.parametrize("session", ["a", "a:head", "s:a", "ready:q@1", "a:context:1", "a:context"])
+def test_no_session_is_mistaken_for_another(session: str) -> None:
+    at = FLEET.of(session)
+    for name in SESSION_NAMES:
+        expected = Owner("session", name, at.partition, session)
+        assert FLEET.owner_of(at.session(session, name)) == expected
+    found = FLEET.owner_of(at.context(session, 2))
+    assert found == Owner("session", "context", at.partition, session, 2)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "co:other",
+        "co:config:x",
+        "other:config",
+        "{co:64}:meta",
+        "{co:017}:meta",
+        "{co:x}:meta",
+        "{other:17}:meta",
+        "{co:17}:unheard",
+        "{co:17}:ready:q",
+        "{co:17}:s:a:unheard",
+        "{co:17}:s::head",
+        "{co:17}meta",
+        "co",
+        "",
+        PartitionKeys("co", (HOME.partition + 1) % 64).session("telegram:42", "head"),
+    ],
+)
+def test_a_key_that_nothing_writes_has_no_owner(key: str) -> None:
+    """The last one is a session's key in a partition that is not its own: nobody looks there."""
+    assert FLEET.owner_of(key) is None
+
+
+def _declared(request: Request) -> list[str]:
+    meta = request.partition.named("meta")
+    return [meta, *request.keys.values(), *(key for one in request.each for key in one.values())]

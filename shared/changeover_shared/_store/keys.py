@@ -6,11 +6,60 @@ one slot. A `|` never stands in an identifier, nor do braces, so no name can for
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final, Literal
 
 from changeover_shared._identifiers import partition_of
 from changeover_shared._words import FORMAT
+
+PARTITION_NAMES: Final = (
+    "meta",
+    "leases",
+    "owners",
+    "stalls",
+    "alerts",
+    "timers",
+    "vt",
+    "sessions",
+    "quarantine",
+    "graves",
+    "outbox",
+    "barrier",
+)
+"""What a partition has once, beside its ready sets."""
+SESSION_NAMES: Final = (
+    "head",
+    "work",
+    "inbox",
+    "receipts",
+    "settled",
+    "checkpoint",
+    "transcript",
+    "journal",
+    "turns",
+)
+"""What a session has, beside the rewritten prefix of its context."""
+
+_OF_A_PARTITION = re.compile(
+    rf"(?P<name>{'|'.join(PARTITION_NAMES)})"
+    r"|ready:(?P<ready>[A-Za-z0-9._-]+@[0-9]+)(?P<solo>!solo)?"
+    rf"|s:(?P<session>.+):(?:(?P<part>{'|'.join(SESSION_NAMES)})|context:(?P<epoch>[0-9]+))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What a key belongs to: it lives and ends with that."""
+
+    kind: Literal["fleet", "bell", "partition", "ready", "session"]
+    name: str
+    """`config`, a route, `meta`, `head`, `context` ...: what the key is to its owner."""
+    partition: int | None = None
+    session_id: str = ""
+    epoch: int = 0
+    """Of a `context`: which rewritten prefix it is."""
 
 
 def route_of(queue: str) -> str:
@@ -36,8 +85,7 @@ class PartitionKeys:
         return f"{{{self.prefix}:{self.partition}}}:"
 
     def named(self, name: str) -> str:
-        """`meta`, `leases`, `owners`, `stalls`, `alerts`, `timers`, `vt`, `sessions`,
-        `quarantine`, `graves` or `outbox`."""
+        """One of `PARTITION_NAMES`."""
         return self.tag + name
 
     def ready(self, route: str) -> str:
@@ -49,8 +97,7 @@ class PartitionKeys:
         return f"{self.tag}ready:{route}!solo"
 
     def session(self, session_id: str, name: str) -> str:
-        """`head`, `work`, `inbox`, `receipts`, `settled`, `checkpoint`, `transcript`, `journal`
-        or `turns` of a session."""
+        """One of `SESSION_NAMES`, of a session."""
         return f"{self.tag}s:{session_id}:{name}"
 
     def context(self, session_id: str, epoch: int) -> str:
@@ -92,3 +139,37 @@ class Keys:
     def sweep(self) -> str:
         """The incarnation that sweeps, with a TTL."""
         return f"{self.prefix}:sweep"
+
+    @cached_property
+    def patterns(self) -> tuple[str, str]:
+        """Two glob patterns that match every key of this fleet, and none of another one's."""
+        return f"{self.prefix}:*", f"{{{self.prefix}:*"
+
+    def owner_of(self, key: str) -> Owner | None:
+        """What a key belongs to; None for one that nothing here writes or ever removes."""
+        if key in (self.config, self.workers, self.sweep):
+            return Owner("fleet", key.rpartition(":")[2])
+        tag, found, rest = key.partition("}:")
+        whose = tag.removeprefix(f"{{{self.prefix}:")
+        if not found or whose == tag:
+            return None
+        if whose == "bell":
+            return Owner("bell", rest)
+        if not (whose.isascii() and whose.isdigit()) or str(int(whose)) != whose:
+            return None
+        number = int(whose)
+        return self._owner_in(number, rest) if number < self.partitions else None
+
+    def _owner_in(self, partition: int, rest: str) -> Owner | None:
+        match = _OF_A_PARTITION.fullmatch(rest)
+        if match is None:
+            return None
+        if match["name"]:
+            return Owner("partition", match["name"], partition)
+        if match["ready"]:
+            return Owner("ready", match["ready"] + (match["solo"] or ""), partition)
+        session_id = match["session"]
+        if partition_of(session_id, self.partitions) != partition:
+            return None
+        part, epoch = match["part"] or "context", int(match["epoch"] or 0)
+        return Owner("session", part, partition, session_id, epoch)
