@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.support.main_job import ended, load, start_worker, supplier
 from tests.support.processes import Process, Processes, processes, wait_until
 from tests.support.promises import Sent, violations
 from tests.support.servers import flush_scripts, free_port, running_server
+from tests.support.traced_tool import runs_in
 
 WORKERS = 3
 FREEZE_S = 4.5
@@ -93,7 +93,7 @@ def rage(seconds: float, seed: int, directory: Path) -> list[str]:
                     next_blow = time.monotonic() + chance.uniform(0.5, 2.5)
             wait_until(lambda: ended(store, sent) == len(sent), "every ending", within_s=120)
             found = violations(client, sent)
-    runs = Counter(line.split()[0] for line in tool_log.read_text("utf-8").splitlines())
+    runs = runs_in(tool_log)
     found += [f"{key} is `once` and ran {n} times" for key, n in runs.items() if n > 1]
     say(f"{len(sent)} submissions, {blows} blows, {sum(runs.values())} tool runs")
     return found

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -81,6 +83,59 @@ def killed_and_started_again(server: RunningServer, args: Sequence[str] = ()) ->
     return _start(server.kind, program, server.directory, args)
 
 
+class PhoenixServer:
+    """A server that keeps its address, whatever is done to it."""
+
+    def __init__(self, kind: str, args: Sequence[str], directory: Path) -> None:
+        program = binary(kind)
+        if program is None:
+            raise RuntimeError(f"no {kind} server is installed")
+        self._program = program
+        self._args = args
+        self._server = _start(kind, program, directory, args)
+        self._port = urlsplit(self._server.url).port or 0
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._server.url
+
+    def die(self) -> None:
+        """SIGKILL: what it has not written to its files is gone."""
+        self._server.process.kill()
+        self._server.process.wait()
+
+    def rise(self) -> None:
+        """Start again on what it had written, at the same address; returns once it answers."""
+        process = _launch(self._program, self._port, self._server.directory, self._args)
+        self._server = replace(self._server, process=process)
+        if not _answers(process, self._port):
+            raise RuntimeError(f"{self._program} did not start again on port {self._port}")
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stay open and nothing is answered."""
+        self._server.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._server.process.send_signal(signal.SIGCONT)
+
+    def client(self) -> AbstractContextManager[redis.Redis]:
+        """A client for what an operator would do."""
+        return closing(redis.Redis.from_url(self.url))
+
+
+@contextmanager
+def phoenix_server(kind: str = "valkey", args: Sequence[str] = ()) -> Iterator[PhoenixServer]:
+    """As `running_server`, for tests that kill, freeze and restart it."""
+    with tempfile.TemporaryDirectory(prefix="changeover-test-") as directory:
+        server = PhoenixServer(kind, args, Path(directory))
+        try:
+            yield server
+        finally:
+            server.die()
+
+
 def flush(url: str) -> None:
     """Empty the server: keys, scripts and functions."""
     with closing(redis.Redis.from_url(url)) as client:
@@ -112,17 +167,23 @@ def empty_server(each_server: str) -> str:
 def _start(kind: str, program: str, directory: Path, args: Sequence[str]) -> RunningServer:
     for _ in range(PORTS_TO_TRY):
         port = free_port()
-        process = subprocess.Popen(
-            [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-             "--dir", str(directory), "--maxmemory-policy", "noeviction", *args],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
+        process = _launch(program, port, directory, args)
         if _answers(process, port):
             return RunningServer(kind, f"redis://127.0.0.1:{port}/0", process, directory)
         process.kill()
         process.wait()
     raise RuntimeError(f"{program} did not start on {PORTS_TO_TRY} ports")
+
+
+def _launch(
+    program: str, port: int, directory: Path, args: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+         "--dir", str(directory), "--maxmemory-policy", "noeviction", *args],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def _answers(process: subprocess.Popen[bytes], port: int) -> bool:

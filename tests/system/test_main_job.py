@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.support.main_job import COUNT, ended, load, start_worker, supplier
 from tests.support.processes import COMMAND, processes, wait_until
 from tests.support.promises import violations
 from tests.support.servers import flush_scripts, free_port, running_server
+from tests.support.traced_tool import runs_in
 
 
 @pytest.mark.timeout(300)
@@ -62,6 +62,6 @@ def test_a_thousand_messages_end_once_each_although_two_workers_are_killed(tmp_p
                 within_s=120,
             )
             assert violations(client, messages) == [], f"seed {seed}"
-    runs = Counter(line.split()[0] for line in tool_log.read_text().splitlines())
+    runs = runs_in(tool_log)
     assert len(runs) > 20, "the tool hardly ran"
     assert max(runs.values()) == 1, f"a tool that is `once` ran twice: {runs.most_common(3)}"
