@@ -311,9 +311,9 @@ async def test_an_ended_receipt_never_changes(drive: Driver) -> None:
 async def test_what_is_settled_begins_to_age(drive: Driver) -> None:
     """Hole 35: from the end on, and not before."""
     lease = await drive.run("m1")
-    assert await drive.redis("ZRANGE", drive.key("settled"), 0, -1) == ["_"]
+    assert await drive.redis("ZRANGE", drive.key("settled"), 0, -1) == ["|"]
     await drive.finish(lease)
-    assert await drive.redis("ZRANGE", drive.key("settled"), 0, -1) == ["m1", "_"]
+    assert await drive.redis("ZRANGE", drive.key("settled"), 0, -1) == ["m1", "|"]
     age = await drive.now() - float(await drive.redis("ZSCORE", drive.key("settled"), "m1"))
     assert 0 <= age < LATER_MS
 

@@ -338,7 +338,7 @@ async def test_pending_receipts_are_never_forgotten(drive: Driver) -> None:
     """Hole 35: the age index holds settled ones only."""
     await drive.submit("m1")
     assert await drive.order("ready") == [SESSION]
-    assert await drive.redis("ZRANGE", drive.key("settled"), 0, -1) == ["_"]
+    assert await drive.redis("ZRANGE", drive.key("settled"), 0, -1) == ["|"]
     await drive.submit("m2", window=0)
     assert (await drive.submit("m1", window=0))[0] == "DUPLICATE"
 

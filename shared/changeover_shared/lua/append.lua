@@ -25,7 +25,7 @@ if refused then return refused end
 
 local s = load(session, {head = head, work = work, journal = journal})
 read_owner(s, {leases = leases, owners = owners})
-refused = lease_guard(s, lease)
+refused = lease_guard(s, lease) or unfit(s)
 if refused then return refused end
 batch = tonumber(batch)
 if batch <= num(s, 'batch') then
@@ -33,7 +33,6 @@ if batch <= num(s, 'batch') then
     get(s, 'batch_word'))
 end
 if batch ~= num(s, 'batch') + 1 then return reply('GAP', int(num(s, 'batch'))) end
-if num(s, 'seq') > LIMIT then return redis.error_reply('LIMIT seq of ' .. session) end
 
 local first = num(s, 'seq') + 1
 local full = num(s, 'seq') - num(s, 'turn_seq') >= tonumber(cap)

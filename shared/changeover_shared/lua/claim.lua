@@ -51,7 +51,7 @@ local function judge(s)
   if not s.exists or status == 'deleted' or status == 'closed' or status == 'quarantined' then
     return 'NONE'
   end
-  if get(s, 'route') ~= route then return 'NONE' end
+  if get(s, 'route') ~= route or unfit(s) then return 'NONE' end
   if s.owner and s.expires > now then
     local mine = incarnation_of(s.owner) == incarnation and get(s, 'used_nonce') == nonce
     return mine and 'AGAIN' or 'BUSY'

@@ -87,7 +87,7 @@ if commit_id == get(s, 'commit_id') then
   return reply('REPLAY', held and 'held' or 'gone', unpack(split(get(s, 'commit_reply'))))
 end
 
-refused = lease_guard(s, lease)
+refused = lease_guard(s, lease) or unfit(s)
 if refused then return refused end
 
 rev = tonumber(rev)
@@ -162,9 +162,6 @@ local bytes = #state + #record + #prefix
 for _, item in ipairs(items) do bytes = bytes + #item.body end
 for _, e in ipairs(events) do bytes = bytes + #e.body end
 if bytes > MAX_BYTES then return reply('TOO_BIG', int(bytes), int(MAX_BYTES)) end
-for _, field in ipairs({'rev', 'seq', 'n', 'turns', 'transcript_n', 'fence'}) do
-  if num(s, field) > LIMIT then return redis.error_reply('LIMIT ' .. field .. ' of ' .. session) end
-end
 
 -- From here on everything is written. The first write is refused when memory is full.
 redis.call('XADD', checkpoint, 'MAXLEN', KEPT, int(rev + 1) .. '-0', 'body', state)

@@ -44,6 +44,8 @@ local input = s.inputs[tonumber(r[2])]
 if not input then return reply('RUNNING', get(s, 'turn')) end
 if not is_waiting(input) then return reply('RUNNING', input.turn) end
 if get(s, 'route') ~= route then return reply('ROUTE', get(s, 'route'), get(s, 'agent')) end
+refused = unfit(s)
+if refused then return refused end
 
 local seq = int(num(s, 'seq') + 1)
 redis.call('HSET', receipts, id, table.concat({'cancel', '0', seq, int(now), 'completed', '', seq,

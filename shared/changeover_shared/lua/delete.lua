@@ -61,6 +61,8 @@ if get(s, 'route') ~= route then return reply('ROUTE', get(s, 'route'), get(s, '
 if int(num(s, 'context_epoch')) ~= prefix_epoch then
   return reply('CONTEXT', int(num(s, 'context_epoch')))
 end
+refused = unfit(s)
+if refused then return refused end
 
 local first = num(s, 'seq') + 1
 for _, n in ipairs(positions(s, function() return true end)) do

@@ -98,6 +98,8 @@ end
 
 if after ~= '' and redis.call('HEXISTS', receipts, after) == 0 then return reply('ORDER') end
 
+refused = unfit(s)
+if refused then return refused end
 local status = get(s, 'status')
 local gone = not s.exists or status == 'deleted'
 local turn = get(s, 'turn')
@@ -208,8 +210,10 @@ if gone then
     end
     redis.call('PERSIST', stream)
   end
+  -- No id of a submission has a bar in it.
   redis.call('HSET', work, '_', '')
-  redis.call('ZADD', settled, '+inf', '_')
+  redis.call('HSET', receipts, '|', '')
+  redis.call('ZADD', settled, '+inf', '|')
   redis.call('PERSIST', receipts)
   redis.call('PERSIST', settled)
   if not s.exists then
@@ -227,6 +231,7 @@ if gone then
   set(s, 'parent', parent)
   set(s, 'created_ms', math.max(now, num(s, 'at_ms')))
   set(s, 'first_seq', num(s, 'seq') + 1)
+  set(s, 'first_turn', num(s, 'turns') + 1)
   redis.call('ZADD', sessions, get(s, 'created_ms'), session)
 end
 if class == 'turn' then set(s, 'priority', priority) end

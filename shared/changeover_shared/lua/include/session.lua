@@ -44,6 +44,17 @@ local function num(s, field)
   return tonumber(s.head[field]) or 0
 end
 
+-- A counter that is no whole number any more, or that doubles will soon not hold: nothing may be
+-- written on top of it, and `delete` must not carry it into the partition's floors.
+local function unfit(s)
+  for _, field in ipairs({'rev', 'seq', 'n', 'turns', 'transcript_n', 'fence'}) do
+    local value = get(s, field)
+    if value ~= '' and (not string.match(value, '^%d+$') or tonumber(value) > LIMIT) then
+      return redis.error_reply('LIMIT ' .. field .. ' of ' .. s.id)
+    end
+  end
+end
+
 local function set(s, field, value)
   if type(value) == 'number' then value = int(value) end
   if get(s, field) ~= value then
