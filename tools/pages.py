@@ -23,6 +23,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "recovery": reference.recovery,
     },
     "reference-cases.md": {"cases": cases.table},
+    "holes.md": {"holes": cases.holes},
 }
 
 

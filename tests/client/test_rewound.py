@@ -17,6 +17,7 @@ SESSION = "web:1"
 
 
 async def test_events_that_use_lost_numbers_again_are_told_after_a_gap(world: World) -> None:
+    """Hole 30."""
     events, backup = await _seen_and_lost(world)
     await backup.restore()
     await _say(world, "new", 4)

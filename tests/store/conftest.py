@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import fakeredis
 import pytest
@@ -35,13 +36,30 @@ def servers() -> Iterator[dict[str, str]]:
 @pytest.fixture(params=TARGETS)
 async def stores(request: pytest.FixtureRequest, servers: dict[str, str]) -> AsyncIterator[Stores]:
     """Both sides of the store on an empty server of each kind."""
+    connect: Callable[[], Awaitable[Executor]]
     if request.param == "fakeredis":
-        executor = fake_executor(fakeredis.FakeServer())
+        connect = connected_to_fake(fakeredis.FakeServer())
     else:
         flush(servers[request.param])
-        executor = await Executor.connect(servers[request.param])
-    async with stores_on(executor, small_settings()) as found:
+        connect = partial(Executor.connect, servers[request.param])
+    async with stores_on(await connect(), small_settings()) as found:
+        found.connect = connect
         yield found
+
+
+def connected_to_fake(server: fakeredis.FakeServer) -> Callable[[], Awaitable[Executor]]:
+    async def connect() -> Executor:
+        return fake_executor(server)
+
+    return connect
+
+
+@pytest.fixture
+async def second(stores: Stores) -> AsyncIterator[Driver]:
+    """Another client of the same store, on connections of its own."""
+    assert stores.connect is not None
+    async with stores_on(await stores.connect(), small_settings()) as others:
+        yield Driver(others)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,8 @@ class Stores:
     producer: Store
     worker: LeaseStore
     executor: Executor
+    connect: Callable[[], Awaitable[Executor]] | None = None
+    """Opens connections of another client to the same server."""
 
     async def dump(self) -> dict[str, Any]:
         """Every key with its whole value, to assert that nothing changed."""

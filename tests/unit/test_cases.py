@@ -25,7 +25,14 @@ class TestTwo:
         """Case R1: inside."""
 
 async def test_none():
-    """Case by case, nothing is named."""
+    """Case by case, nothing is named. Hole 9 neither."""
+
+def test_holes():
+    """Holes 3, 7 and 12: lost replies,
+    over two lines.
+    Hole 4.
+    Case R1: beside them.
+    """
 '''
 
 
@@ -33,6 +40,9 @@ def test_cases_are_read_from_docstrings_with_their_differences() -> None:
     assert list(claims_of(NAMED, "tests/test_x.py")) == [
         Claim("tests/test_x.py::test_one", ("001-5",)),
         Claim("tests/test_x.py::test_one", ("001-6", "M1"), "later, because it is cheaper."),
+        Claim("tests/test_x.py::test_holes", ("hole 3", "hole 7", "hole 12")),
+        Claim("tests/test_x.py::test_holes", ("hole 4",)),
+        Claim("tests/test_x.py::test_holes", ("R1",)),
         Claim("tests/test_x.py::TestTwo::test_inner", ("R1",)),
     ]
 
@@ -47,11 +57,21 @@ def test_the_check_names_what_has_no_test_and_what_is_not_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cases, "known", lambda: {"one": {"001-5": "x", "001-6": "y"}})
-    monkeypatch.setattr(cases, "claims", lambda: (Claim("tests/test_x.py::test", ("001-5", "Z9")),))
+    monkeypatch.setattr(cases, "known_holes", lambda: ({"1": "x", "2": "y"}, {"9": "because"}))
+    named = ("001-5", "Z9", "hole 1", "hole 9", "hole 70")
+    monkeypatch.setattr(cases, "claims", lambda: (Claim("tests/test_x.py::test", named),))
     assert cases.problems() == [
         "no test names case 001-6",
+        "no test names hole 2",
         "tests/test_x.py::test names Z9, which is not in tools/cases.toml",
+        "tests/test_x.py::test names hole 9: move it out of `later` in holes.toml",
+        "tests/test_x.py::test names hole 70, which is not in tools/holes.toml",
     ]
+
+
+def test_every_hole_is_closed_or_says_why_it_is_open_still() -> None:
+    closed, later = cases.known_holes()
+    assert sorted(map(int, [*closed, *later])) == list(range(1, 65))
 
 
 def test_a_difference_stands_beside_the_case(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ CONVERSATION: list[AnyItem] = [
 
 
 def test_a_rollback_leaves_a_turn_and_all_later_ones_out_and_names_what_ran() -> None:
+    """Hole 53: the model is told of what it might do again."""
     before = Checkpoint(session_id="s")
     result = rolled_back(before, "t_2", Past(record(3, 6), CONVERSATION))
     assert isinstance(result, tuple)

@@ -32,6 +32,7 @@ from changeover_worker.cli import child_command, mendable
 
 
 def test_trust_starts_with_the_attempt_and_ends_before_the_lease() -> None:
+    """Hole 21."""
     assert trust(100.0, 30_000, 3.0) == 127.0
 
 
@@ -59,6 +60,7 @@ def held_in(partition: int, n: int) -> Held:
 
 
 def test_a_silence_counts_only_when_it_lasts() -> None:
+    """Hole 42: without a bell for three seconds everybody looks for work."""
     now = 0.0
     silence = Silence(lambda: now)
     assert not silence.lasts

@@ -148,6 +148,7 @@ async def test_a_turn_does_not_wait_for_a_call_that_refuses_to_be_cancelled(
 async def test_results_are_committed_as_they_land_and_stored_in_call_order(
     landing: tuple[str, ...],
 ) -> None:
+    """Hole 52."""
     may_end = {name: asyncio.Event() for name in "abc"}
 
     def waiting(name: str) -> Tool[..., Any]:

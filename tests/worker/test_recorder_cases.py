@@ -650,6 +650,7 @@ async def test_what_a_step_takes_back_makes_room() -> None:
 
 
 async def test_a_commit_comes_after_the_text_that_was_there_before_it() -> None:
+    """Hole 25."""
     async with recording() as it:
         await it.recorder.record(delta("first"))
         for text in ("buf", "fered"):
@@ -664,6 +665,7 @@ async def test_a_commit_comes_after_the_text_that_was_there_before_it() -> None:
 
 
 async def test_a_session_is_given_up_after_the_text_that_was_there_before_it() -> None:
+    """Hole 25."""
     async with recording() as it:
         await it.recorder.record(delta("first"))
         for text in ("buf", "fered"):

@@ -83,6 +83,7 @@ async def test_a_turn_and_all_later_ones_leave_the_context_and_stay_in_the_trans
 
 
 async def test_the_model_is_told_which_calls_had_run() -> None:
+    """Hole 53."""
     model = ScriptedModel(say("1"), call("pay", order="7"), say("Paid."), say("Hello."))
     app = app_of(model)
     async with bench() as b:

@@ -938,6 +938,7 @@ async def test_a_turn_that_was_handed_off_has_not_been_taken_over() -> None:
 
 
 async def test_a_session_in_a_row_of_turns_gives_way_when_others_wait() -> None:
+    """Hole 47."""
     async with bench() as on:
         for k in range(20):
             await on.submit(f"q{k}", f"m{k}")

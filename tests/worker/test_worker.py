@@ -144,6 +144,7 @@ async def test_a_worker_claims_only_from_the_queues_that_it_serves(url: str) -> 
 
 
 async def test_work_whose_ring_was_lost_is_found_by_the_sweep(url: str) -> None:
+    """Hole 42."""
     async with fleet(url) as (settings, client, store):
         async with working(quick_app(), settings, url):
             receipt = await client.submit("quick:1", "hello", agent="quick")
@@ -325,6 +326,7 @@ async def test_a_second_drain_hands_off_at_once(url: str) -> None:
 async def test_a_drain_awaits_the_claim_in_flight_and_gives_its_grants_back(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Hole 24: nobody else would know of that lease."""
     claim, asked, answer = LeaseStore.claim, asyncio.Event(), asyncio.Event()
 
     async def slow(self: LeaseStore, *args: Any, **named: Any) -> tuple[Grant | ClaimRefused, ...]:
