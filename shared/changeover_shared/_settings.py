@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     """How often a worker renews; at most a third of `lease`."""
     margin: Span = timedelta(seconds=3)
     """How long before the end of a lease its worker stops by itself."""
+    loop_lag_limit: Span = timedelta(seconds=5)
+    """How long a worker's event loop may be blocked before the worker counts as not live."""
     drain_grace: Span = timedelta(seconds=25)
     """How long a drain waits for step boundaries before it cancels."""
     takeover_attempts: int = Field(default=5, ge=1)

@@ -20,6 +20,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._words import GiveUp
 from changeover_worker._process.keeper import LeaseKeeper, trust
 from changeover_worker._process.outage import Outage
+from changeover_worker._process.vitals import Vitals
 from changeover_worker._session.held import Held
 from tests.support.servers import RunningServer, free_port, running_server, server_process
 from tests.support.working import capture, eventually, eventually_found, own_fleet, take
@@ -82,6 +83,7 @@ async def keeping(url: str, **given: Any) -> AsyncIterator[Keeping]:
         incarnation=incarnation,
         describe=lambda: WorkerInfo(worker="w", incarnation=incarnation, queues=("assistant",)),
         outage=Outage(log),
+        vitals=Vitals(lag_limit_s=60.0, log=log),
         log=log,
     )
     await keeper.start()

@@ -23,6 +23,7 @@ from changeover_worker._process import claim_decisions as decide
 from changeover_worker._process.outage import Outage
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
+from changeover_worker._process.vitals import Rounds
 
 NOT_AFTER_MS = 5_000
 """How long a claim may be on its way before Redis refuses to grant it."""
@@ -44,6 +45,7 @@ class ClaimLoop:
         slots: Slots,
         gate: Silence,
         outage: Outage,
+        rounds: Rounds,
         begin: Begin,
         log: FilteringBoundLogger,
     ) -> None:
@@ -54,6 +56,7 @@ class ClaimLoop:
         self._slots = slots
         self._gate = gate
         self._outage = outage
+        self._rounds = rounds
         self._bell = Silence()
         self._begin = begin
         self._log = log
@@ -75,12 +78,18 @@ class ClaimLoop:
 
     async def _follow_bells(self) -> None:
         while True:
-            await self._slots.room.wait()
+            await self._has_room()
             if self._slots.closed.is_set():
                 return
             heard = await self._hear()
             if heard is not None:
                 await self._take(*heard)
+
+    async def _has_room(self) -> None:
+        """Wait until something may be claimed, or nothing more."""
+        self._rounds.resting = not self._slots.room.is_set()
+        await self._slots.room.wait()
+        self._rounds.resting = self._slots.closed.is_set()
 
     async def _hear(self) -> tuple[str, int] | None:
         """Wait for a bell for about five seconds, or until the slots are closed."""
@@ -109,6 +118,8 @@ class ClaimLoop:
             return None
         self._bell.note(answered=True)
         self._outage.over()
+        if heard is None:
+            self._rounds.finish()
         return heard
 
     async def _roam(self) -> None:
@@ -134,6 +145,8 @@ class ClaimLoop:
                 await self._look(route, partition)
             except StoreUnavailable as error:
                 self._log.warning("warning", code="claim_unanswered", text=str(error))
+                return
+        self._rounds.finish()
 
     def _welcomes(self, route: str) -> bool:
         return self._slots.empty if decide.is_solo(route) else not self._slots.reserved

@@ -36,6 +36,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Renewed
 from changeover_worker._process.farewell import close
 from changeover_worker._process.outage import Outage
+from changeover_worker._process.vitals import Vitals
 from changeover_worker._session.held import Held
 
 BATCH = 200
@@ -86,6 +87,7 @@ class LeaseKeeper:
         incarnation: str,
         describe: Describe,
         outage: Outage,
+        vitals: Vitals,
         log: FilteringBoundLogger,
     ) -> None:
         self._url = url
@@ -99,6 +101,7 @@ class LeaseKeeper:
         self._lock = threading.Lock()
         self._held: set[Held] = set()
         self._outage = outage
+        self._vitals = vitals
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hurry = asyncio.Event()
         self._stop = asyncio.Event()
@@ -158,7 +161,11 @@ class LeaseKeeper:
         store = await LeaseStore.open(self._url, self._settings, name=self._incarnation)
         self._loop = asyncio.get_running_loop()
         self._started.set_result(None)
-        loops = (asyncio.create_task(self._renewals(store)), asyncio.create_task(self._watch()))
+        loops = (
+            asyncio.create_task(self._renewals(store)),
+            asyncio.create_task(self._watch()),
+            asyncio.create_task(self._vitals.watch(lambda: store.executor.command("PING"))),
+        )
         stop = asyncio.create_task(self._stop.wait())
         try:
             done, _ = await asyncio.wait({*loops, stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -25,6 +25,7 @@ from changeover_worker._process.burst import Burst
 from changeover_worker._process.claims import ClaimLoop
 from changeover_worker._process.farewell import FAREWELL_S, close
 from changeover_worker._process.keeper import LeaseKeeper
+from changeover_worker._process.liveness import Verdict
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
 from changeover_worker._process.outage import Outage
@@ -34,6 +35,7 @@ from changeover_worker._process.sessions import Sessions
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
 from changeover_worker._process.sweep import Sweep
+from changeover_worker._process.vitals import Vitals
 from changeover_worker._session.runner import SessionRunner
 
 LAST_S = 5.0
@@ -85,6 +87,7 @@ class Worker:
         self._slots = Slots(settings.concurrency)
         self._gate = Silence()
         self._outage = Outage(self._log)
+        self._vitals = Vitals(lag_limit_s=settings.loop_lag_limit.total_seconds(), log=self._log)
         self._drain_reason = ""
         self._drain_asked = asyncio.Event()
         self._forced = asyncio.Event()
@@ -108,8 +111,10 @@ class Worker:
                 incarnation=self.incarnation,
                 describe=self._describe,
                 outage=self._outage,
+                vitals=self._vitals,
                 log=self._log,
             )
+            await stack.enter_async_context(self._vitals.beating())
             await keeper.start()
             sweep = Sweep(
                 store,
@@ -146,6 +151,11 @@ class Worker:
         self.drain(reason)
         self._forced.set()
 
+    def liveness(self) -> Verdict:
+        """What a liveness probe is told, judged once a second from a thread of its own. From any
+        thread."""
+        return self._vitals.verdict
+
     def pause(self) -> None:
         """Claim nothing more; what is held goes on."""
         self._log.warning("warning", code="paused", text="nothing more is claimed")
@@ -173,6 +183,7 @@ class Worker:
             slots=self._slots,
             gate=self._gate,
             outage=self._outage,
+            rounds=self._vitals.rounds,
             begin=sessions.begin,
             log=self._log,
         )
