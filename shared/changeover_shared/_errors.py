@@ -18,6 +18,8 @@
     - LeaseLost, LeaseGone, LeaseExpired, SessionDeleted
   + SetupError                    start-up; exit 78
     - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, AppFailed, ExtraMissing, KeyMissing
+    - PayloadError                  what Redis holds of a conversation cannot be read here
+      > PayloadKeyMissing, PayloadDamaged
   + ToolError                     raised by tools; its text goes to the model
   + StopTurn                      raised by tools; its turn ends as failed
   + StepFailed, OutcomeUnknown    raised in handlers: how a durable step ended
@@ -478,6 +480,44 @@ class KeyMissing(SetupError):
         )
         self.what = what
         self.variable = variable
+
+
+class PayloadError(SetupError):
+    """What Redis holds of a conversation cannot be read here. Nothing was changed."""
+
+    code = "payload"
+
+    what: str
+    key_id: str
+    """The key that it is encrypted with: the beginning of its SHA-256 in hex."""
+
+
+class PayloadKeyMissing(PayloadError):
+    """It is encrypted with a key that this process was not given."""
+
+    code = "payload_key_missing"
+
+    def __init__(self, *, what: str, key_id: str) -> None:
+        super().__init__(
+            f"{what} is encrypted with key {key_id}, which this process does not have; nothing "
+            "was changed; add the file that holds it to CHANGEOVER_PAYLOAD_KEYS"
+        )
+        self.what = what
+        self.key_id = key_id
+
+
+class PayloadDamaged(PayloadError):
+    """It is not what was written there: changed, cut off, or moved from another place."""
+
+    code = "payload_damaged"
+
+    def __init__(self, *, what: str, key_id: str) -> None:
+        super().__init__(
+            f"{what} does not open with its key {key_id}: it is not what was written there; "
+            "nothing was changed; restore it from a copy of Redis, or delete the session"
+        )
+        self.what = what
+        self.key_id = key_id
 
 
 class ToolError(ChangeoverError):

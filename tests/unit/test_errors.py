@@ -31,6 +31,9 @@ from changeover_shared._errors import (
     NotWaiting,
     OutcomeUnknown,
     PartitionMismatch,
+    PayloadDamaged,
+    PayloadError,
+    PayloadKeyMissing,
     RequestError,
     ServerUnfit,
     SessionDeleted,
@@ -190,6 +193,15 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         "has no API key", "nothing was sent", "OPENAI_API_KEY",
     ),
     (
+        PayloadKeyMissing(what="an item of session 's:1'", key_id="00ff"),
+        "is encrypted with key 00ff, which this process does not have", "nothing was changed",
+        "CHANGEOVER_PAYLOAD_KEYS",
+    ),
+    (
+        PayloadDamaged(what="an item of session 's:1'", key_id="00ff"),
+        "does not open with its key 00ff", "nothing was changed", "delete the session",
+    ),
+    (
         StepFailed(step="charge", text="ValueError: no card"),
         "step 'charge' failed: ValueError: no card",
         "it is not run again in this turn",
@@ -225,7 +237,7 @@ def test_every_text_has_all_three_parts() -> None:
 
 
 def test_every_error_that_is_raised_is_shown_here() -> None:
-    abstract = {ChangeoverError, RequestError, LeaseError, SetupError}
+    abstract = {ChangeoverError, RequestError, LeaseError, SetupError, PayloadError}
     shown = {type(error) for error, *_ in RAISED}
     endings = {kind for kind in classes().values() if issubclass(kind, NotCompleted)}
     assert shown | endings | abstract == set(classes().values())

@@ -30,6 +30,7 @@ AT = PartitionKeys("co", 17)
         (AT.context("telegram:42", 3), "{co:17}:s:telegram:42:context:3"),
         (Keys("co", 64).bell("assistant@1"), "{co:bell}:assistant@1"),
         (Keys("co", 64).config, "co:config"),
+        (Keys("co", 64).secret, "co:secret"),
         (Keys("co", 64).workers, "co:workers"),
         (Keys("co", 64).sweep, "co:sweep"),
     ],

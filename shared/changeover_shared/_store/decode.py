@@ -23,6 +23,7 @@ from changeover_shared._errors import (
     LeaseGone,
     LeaseLost,
     NotWaiting,
+    PayloadError,
     SessionDeleted,
     TooLarge,
     UnknownSession,
@@ -30,6 +31,7 @@ from changeover_shared._errors import (
 from changeover_shared._events import Event, decode_event
 from changeover_shared._items import decode_item
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo, at
+from changeover_shared._store.payloads import Kind, SessionPayloads, is_sealed
 from changeover_shared._store.records import (
     Appended,
     CancelAnswer,
@@ -72,11 +74,12 @@ def number_in(entry: bytes) -> int:
     return int(entry.partition(b"-")[0])
 
 
-def head(flat: Sequence[bytes]) -> Head | None:
-    """A session's head hash; None when there is none."""
+def head(flat: Sequence[bytes], payloads: SessionPayloads | None = None) -> Head | None:
+    """A session's head hash; None when there is none. Without `payloads`, what is encrypted is
+    left out."""
     if not flat:
         return None
-    raw = {field.decode(): value.decode() for field, value in pairs(flat)}
+    raw = _fields(flat, payloads)
 
     def number(field: str) -> int:
         return int(raw.get(field) or 0)
@@ -114,6 +117,17 @@ def head(flat: Sequence[bytes]) -> Head | None:
     )
 
 
+def _fields(flat: Sequence[bytes], payloads: SessionPayloads | None) -> dict[str, str]:
+    raw = {}
+    for field, value in pairs(flat):
+        if not is_sealed(value):
+            raw[field.decode()] = value.decode()
+        elif payloads is not None:
+            kind: Kind = "context" if field == b"context" else "submission"
+            raw[field.decode()] = payloads.open(kind, value).decode()
+    return raw
+
+
 def pulse(values: Sequence[bytes | None]) -> Pulse | None:
     """The fields of a head that `Store.pulse` reads; None when there is no head."""
     status, seq, first_seq, epoch, epoch_seq = values
@@ -146,39 +160,58 @@ def work(flat: Sequence[bytes]) -> Work:
     return Work(tuple(sorted(inputs, key=lambda one: one.n)), tuple(waits))
 
 
-def inbox(raw: Sequence[Any] | None) -> tuple[InboxEntry, ...]:
+def inbox(raw: Sequence[Any] | None, payloads: SessionPayloads) -> tuple[InboxEntry, ...]:
     """Bodies of submissions."""
     return tuple(
-        InboxEntry(number_in(entry), fields[b"sub"].decode(), fields[b"body"], int(fields[b"at"]))
+        InboxEntry(
+            number_in(entry),
+            fields[b"sub"].decode(),
+            payloads.open("submission", fields[b"body"]),
+            int(fields[b"at"]),
+        )
         for entry, fields in entries(raw)
     )
 
 
-def events(raw: Sequence[Any] | None) -> tuple[Event, ...]:
+def events(raw: Sequence[Any] | None, payloads: SessionPayloads) -> tuple[Event, ...]:
     """Journal entries."""
-    return tuple(decode_event(entry, fields) for entry, fields in entries(raw))
+    return tuple(
+        decode_event(entry, {**fields, b"body": payloads.open("event", fields[b"body"])})
+        for entry, fields in entries(raw)
+    )
 
 
-def transcript(raw: Sequence[Any] | None) -> tuple[TranscriptItem, ...]:
+def transcript(raw: Sequence[Any] | None, payloads: SessionPayloads) -> tuple[TranscriptItem, ...]:
     """Transcript entries."""
     return tuple(
-        TranscriptItem(n=number_in(entry), item=decode_item(fields[b"body"]))
+        TranscriptItem(n=number_in(entry), item=decode_item(payloads.open("item", fields[b"body"])))
         for entry, fields in entries(raw)
     )
 
 
-def turn_records(raw: Sequence[Any] | None) -> tuple[tuple[int, TurnRecord], ...]:
+def turn_records(
+    raw: Sequence[Any] | None, payloads: SessionPayloads
+) -> tuple[tuple[int, TurnRecord], ...]:
     """Finished turns with their numbers."""
     return tuple(
-        (number_in(entry), TurnRecord.model_validate_json(fields[b"body"]))
+        (
+            number_in(entry),
+            TurnRecord.model_validate_json(payloads.open("turn", fields[b"body"])),
+        )
         for entry, fields in entries(raw)
     )
 
 
-def newest_body(raw: Sequence[Any] | None) -> bytes | None:
-    """The body of a one-entry reply of a stream of bodies."""
+def checkpoint(raw: Sequence[Any] | None, payloads: SessionPayloads | None) -> bytes | None:
+    """The checkpoint in a one-entry reply; None when there is none. Without `payloads`, an
+    encrypted one is none."""
     found = entries(raw)
-    return found[0][1][b"body"] if found else None
+    if not found:
+        return None
+    body: bytes = found[0][1][b"body"]
+    if payloads is None:
+        return None if is_sealed(body) else body
+    return payloads.open("checkpoint", body)
 
 
 def receipt(submission_id: str, value: bytes | None) -> SubmissionState | None:
@@ -318,15 +351,22 @@ def lease_error(reply: list[Any], session_id: str, fence: int) -> LeaseError | N
 
 
 def claimed(
-    answer: list[Any], session_id: str, incarnation: str, nonce: str
+    answer: list[Any], payloads: SessionPayloads, incarnation: str, nonce: str
 ) -> Grant | ClaimRefused:
-    """One session's part of a claim."""
+    """One session's part of a claim. A grant that cannot be read here says so and is a grant."""
+    session_id = payloads.session_id
     word = answer[0].decode()
     if word != "GRANTED":
         remaining = int(answer[1]) if word == "BUSY" else 0
         return ClaimRefused(session_id, cast(Any, word), remaining)
     _, fence, remaining, lapsed, head_flat, work_flat, body, bodies = answer
-    found = head(head_flat)
+    unreadable: PayloadError | None = None
+    try:
+        found = head(head_flat, payloads)
+        body = payloads.open("checkpoint", body)
+        inputs = inbox(bodies, payloads)
+    except PayloadError as why:
+        found, body, inputs, unreadable = head(head_flat), b"", (), why
     assert found is not None, "a granted session has a head"
     return Grant(
         lease=Lease(session_id, int(fence), incarnation, nonce, found.route),
@@ -334,8 +374,9 @@ def claimed(
         head=found,
         work=work(work_flat),
         checkpoint=body or None,
-        inbox=inbox(bodies),
+        inbox=inputs,
         lapsed=lapsed.decode(),
+        unreadable=unreadable,
     )
 
 

@@ -20,8 +20,18 @@ from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.limits import Difference, limited, limits_of
+from changeover_shared._store.payloads import (
+    PLAIN,
+    EncryptedPayloads,
+    KeyRing,
+    Payloads,
+    key_id_of,
+    read_key_ring,
+    unencrypted,
+)
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import Value, script
+from changeover_shared._store.sealing import sealed
 from changeover_shared._words import LAYOUT
 
 PAUSE_S = 0.1
@@ -41,6 +51,7 @@ class Fleet:
         *,
         settings: Settings,
         differences: tuple[Difference, ...],
+        payloads: Payloads = PLAIN,
     ) -> None:
         self.executor = executor
         self.keys = keys
@@ -48,6 +59,8 @@ class Fleet:
         """What this process was told, with the limits of the fleet."""
         self.differences = differences
         """Limits that this process was told and that do not hold."""
+        self.payloads = payloads
+        """How what it holds of conversations is stored."""
         self._replid = replid
         self._losses = executor.losses
 
@@ -61,8 +74,11 @@ class Fleet:
         """Join the fleet of `settings.prefix`, creating it if there is none.
 
         Raises `PartitionMismatch` when `partitions` was set and the fleet has another number,
-        `FormatTooNew` for a layout of a newer release, `StoreUnavailable`.
+        `FormatTooNew` for a layout of a newer release, `PayloadError` when the fleet encrypts
+        with a key that this process does not have, `Invalid` for a file that holds no key,
+        `StoreUnavailable`.
         """
+        ring = read_key_ring(settings.payload_keys)
         keys = Keys(settings.prefix, settings.partitions)
         mine = json.dumps(
             {
@@ -73,8 +89,13 @@ class Fleet:
         )
         try:
             replid = await executor.replication_id()
-            _, stored, (seconds, micros) = await executor.commands(
-                [("SET", keys.config, mine, "NX"), ("GET", keys.config), ("TIME",)]
+            _, stored, secret, (seconds, micros) = await executor.commands(
+                [
+                    ("SET", keys.config, mine, "NX"),
+                    ("GET", keys.config),
+                    ("GET", keys.secret),
+                    ("TIME",),
+                ]
             )
         except StoreUnavailable as error:
             raise StoreUnavailable(reason=error.reason, where=executor.where) from error
@@ -94,7 +115,23 @@ class Fleet:
             replid,
             settings=shared,
             differences=differences,
+            payloads=await cls._payloads(executor, keys, ring, secret),
         )
+
+    @classmethod
+    async def _payloads(
+        cls, executor: Executor, keys: Keys, ring: KeyRing | None, stored: bytes | None
+    ) -> Payloads:
+        """How the fleet stores payloads; it encrypts once a process that has keys has joined."""
+        if ring is None:
+            return unencrypted(stored, fleet=keys.prefix)
+        if stored is None:
+            await executor.command("SET", keys.secret, ring.new_secret(), "NX")
+            stored = await executor.command("GET", keys.secret)
+        payloads = EncryptedPayloads(ring, stored, fleet=keys.prefix)
+        if key_id_of(stored) != ring.first:
+            await executor.command("SET", keys.secret, payloads.rotated_secret(), "XX")
+        return payloads
 
     async def call(self, request: Request) -> list[Any]:
         """Run a script; its word and values. Raises `StoreUnavailable`, `PartitionMismatch`."""
@@ -162,6 +199,7 @@ class Fleet:
                 )
 
     def _arguments(self, request: Request) -> tuple[int, list[Value]]:
+        request = sealed(request, self.payloads)
         return script(request.name).arguments(
             {"meta": request.partition.named("meta"), **request.keys},
             {**self._universe(), **request.args},

@@ -131,6 +131,11 @@ class Keys:
         return f"{self.prefix}:config"
 
     @property
+    def secret(self) -> str:
+        """What the fleet keys its digests with, encrypted; there once the fleet encrypts."""
+        return f"{self.prefix}:secret"
+
+    @property
     def workers(self) -> str:
         """Incarnation -> JSON of what it says of itself. For people, never an authority."""
         return f"{self.prefix}:workers"
@@ -147,7 +152,7 @@ class Keys:
 
     def owner_of(self, key: str) -> Owner | None:
         """What a key belongs to; None for one that nothing here writes or ever removes."""
-        if key in (self.config, self.workers, self.sweep):
+        if key in (self.config, self.secret, self.workers, self.sweep):
             return Owner("fleet", key.rpartition(":")[2])
         tag, found, rest = key.partition("}:")
         whose = tag.removeprefix(f"{{{self.prefix}:")

@@ -27,6 +27,7 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.limits import Difference
+from changeover_shared._store.payloads import SessionPayloads
 from changeover_shared._store.records import (
     Appended,
     BatchGap,
@@ -171,7 +172,7 @@ class LeaseStore:
         give_up_at = time.monotonic() + (not_after_ms - self.clock.now_ms() + ttl_ms) / 1000
         reply = await self._until_answered(lambda: self._fleet.call(request), give_up_at)
         return tuple(
-            decode.claimed(answer, session_id, incarnation, nonce)
+            decode.claimed(answer, self._payloads(session_id), incarnation, nonce)
             for session_id, answer in zip(ids, reply[1], strict=True)
         )
 
@@ -259,7 +260,9 @@ class LeaseStore:
 
     async def read_head(self, session_id: str) -> Head | None:
         """A session's head; None when there is none."""
-        return decode.head(await self._read("HGETALL", self._key(session_id, "head")))
+        return decode.head(
+            await self._read("HGETALL", self._key(session_id, "head")), self._payloads(session_id)
+        )
 
     async def read_work(self, session_id: str) -> Work:
         """A session's open work."""
@@ -268,37 +271,42 @@ class LeaseStore:
     async def read_inbox(self, session_id: str, after_n: int = 0) -> tuple[InboxEntry, ...]:
         """Bodies of submissions above position `after_n`."""
         return decode.inbox(
-            await self._read("XRANGE", self._key(session_id, "inbox"), f"({after_n}-0", "+")
+            await self._read("XRANGE", self._key(session_id, "inbox"), f"({after_n}-0", "+"),
+            self._payloads(session_id),
         )
 
     async def read_checkpoint(self, session_id: str) -> bytes | None:
         """The newest checkpoint, whatever its size."""
         key = self._key(session_id, "checkpoint")
-        return decode.newest_body(await self._read("XREVRANGE", key, "+", "-", "COUNT", 1))
+        newest = await self._read("XREVRANGE", key, "+", "-", "COUNT", 1)
+        return decode.checkpoint(newest, self._payloads(session_id))
 
     async def read_context(self, session_id: str, epoch: int) -> bytes | None:
         """The rewritten prefix of a context epoch; None when there is none."""
         key = self.keys.of(session_id).context(session_id, epoch)
         found: bytes | None = await self._read("GET", key)
-        return found
+        return None if found is None else self._payloads(session_id).open("prefix", found)
 
     async def read_transcript(self, session_id: str, from_n: int = 1) -> tuple[TranscriptItem, ...]:
         """Transcript items from number `from_n` on."""
         return decode.transcript(
-            await self._read("XRANGE", self._key(session_id, "transcript"), f"{from_n}-0", "+")
+            await self._read("XRANGE", self._key(session_id, "transcript"), f"{from_n}-0", "+"),
+            self._payloads(session_id),
         )
 
     async def read_item(self, session_id: str, n: int) -> AnyItem | None:
         """One transcript item; None when there is none."""
         key = self._key(session_id, "transcript")
-        found = decode.transcript(await self._read("XRANGE", key, f"{n}-0", f"{n}-0"))
+        raw = await self._read("XRANGE", key, f"{n}-0", f"{n}-0")
+        found = decode.transcript(raw, self._payloads(session_id))
         return found[0].item if found else None
 
     async def read_turn(self, session_id: str, number: int) -> TurnRecord | None:
         """The record of a turn, by its number; None when it has none."""
         key = self._key(session_id, "turns")
-        body = decode.newest_body(await self._read("XRANGE", key, f"{number}-0", f"{number}-0"))
-        return None if body is None else TurnRecord.model_validate_json(body)
+        raw = await self._read("XRANGE", key, f"{number}-0", f"{number}-0")
+        found = decode.turn_records(raw, self._payloads(session_id))
+        return found[0][1] if found else None
 
     async def trim(
         self, session_id: str, *, events: int, records: int, items_from: int = 0
@@ -376,6 +384,9 @@ class LeaseStore:
 
     def _key(self, session_id: str, name: str) -> str:
         return self.keys.of(session_id).session(session_id, name)
+
+    def _payloads(self, session_id: str) -> SessionPayloads:
+        return self._fleet.payloads.of(session_id)
 
     async def _ring_for(self, lease: Lease) -> None:
         await self.ring(lease.route, [self.keys.of(lease.session_id).partition])

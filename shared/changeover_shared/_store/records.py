@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from changeover_shared._errors import PayloadError
 from changeover_shared._events import Event
 from changeover_shared._words import CommitKind, Ending, Next, Status
 
@@ -151,6 +152,8 @@ class Grant:
     """The oldest bodies, as far as they fit into 64 KiB together with the checkpoint."""
     lapsed: str
     """The lease string of the holder before, if it ended otherwise than by a clean release."""
+    unreadable: PayloadError | None = None
+    """Why what the session holds cannot be read here: it is to be given up as `unable`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,12 @@ def submit(
     *,
     route: str,
     not_after_ms: int,
+    digest: str = "",
     after: str = "",
 ) -> Request:
     """Accept one submission; `route` is the session's own if it is known, else the asked one.
+
+    `digest` is what its receipt holds, if that is not the digest as it was asked.
 
     `after` names an earlier submission of the session that must have been accepted first.
     """
@@ -99,7 +102,7 @@ def submit(
         "id": asked.submission_id,
         "after": after,
         "id_time": "" if id_time is None else id_time,
-        "digest": asked.digest,
+        "digest": digest or asked.digest,
         "class": asked.cls,
         "policy": asked.policy,
         "key": asked.key,

@@ -8,6 +8,8 @@ A header is prose and then sections, one name a line:
     -- ARGS     name   type                     bound to a local of that name, always a string
     -- LIST     name   field field ...          after the args: a count, then that many records,
                                                 bound to a table of {field = value}
+    -- SEALED   name   kind                     args, and fields of lists, that are encrypted when
+                                                the fleet encrypts: `body`, `events.body`
     -- REPLIES  WORD   value ...                every word that the script answers
     -- USES     include ...                     files of lua/include, in order
     -- FLAGS    flag ...                        for servers that know script flags
@@ -47,7 +49,7 @@ NAMES: Final = (
 )
 """Every script, by the stem of its file."""
 
-_SECTION = re.compile(r"-- (KEYS|EACH|ARGS|LIST|REPLIES|USES|FLAGS|       )  +(\S.*)")
+_SECTION = re.compile(r"-- (KEYS|EACH|ARGS|LIST|SEALED|REPLIES|USES|FLAGS|       )  +(\S.*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 MAX_RECORDS: Final = 8000
 """The most records one list may have; more would not fit Lua's stack when written."""
@@ -63,6 +65,8 @@ class Header:
     each: tuple[str, ...]
     args: tuple[str, ...]
     lists: Mapping[str, tuple[str, ...]]
+    sealed: Mapping[str, str]
+    """What holds conversation -> which kind of payload it is; lists as `<list>.<field>`."""
     replies: tuple[str, ...]
     uses: tuple[str, ...]
     flags: tuple[str, ...]
@@ -149,6 +153,7 @@ def parse_header(text: str) -> Header:
             line.split()[0]: tuple(re.split(r"  +", line, maxsplit=2)[1].split())
             for line in found.get("LIST", ())
         },
+        sealed={line.split()[0]: line.split()[1] for line in found.get("SEALED", ())},
         replies=tuple(w for w in first_words("REPLIES") if w.isupper()),
         uses=all_words("USES"),
         flags=all_words("FLAGS"),
@@ -207,6 +212,7 @@ def script(name: str) -> Script:
             header.each,
             header.args,
             header.lists,
+            header.sealed,
             tuple(replies),
             header.uses,
             header.flags,

@@ -23,6 +23,7 @@ from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.payloads import Payloads, SessionPayloads
 from changeover_shared._store.records import (
     CancelAnswer,
     InboxEntry,
@@ -150,8 +151,14 @@ class Store:
         """A session as it stands; None when it is unknown."""
         return (await self.snapshots([session_id]))[0]
 
-    async def snapshots(self, session_ids: Sequence[str]) -> list[Snapshot | None]:
-        """Several sessions, read in one pipeline."""
+    async def snapshots(
+        self, session_ids: Sequence[str], *, opened: bool = True
+    ) -> list[Snapshot | None]:
+        """Several sessions, read in one pipeline.
+
+        Raises `PayloadError` for one that cannot be read here; without `opened` what is encrypted
+        is left out instead.
+        """
         commands: list[tuple[str | int, ...]] = []
         for session_id in session_ids:
             partition = self.keys.of(session_id)
@@ -164,7 +171,11 @@ class Store:
             ]
         values = await self._fleet.executor.commands(commands)
         return [
-            _snapshot(session_id, values[i * 5 : i * 5 + 5])
+            _snapshot(
+                session_id,
+                values[i * 5 : i * 5 + 5],
+                self._payloads(session_id) if opened else None,
+            )
             for i, session_id in enumerate(session_ids)
         ]
 
@@ -182,14 +193,16 @@ class Store:
         return decode.events(
             await self._fleet.executor.command(
                 "XRANGE", self._key(session_id, "journal"), f"({after}-0", "+", "COUNT", limit
-            )
+            ),
+            self._payloads(session_id),
         )
 
     async def journal_back(
         self, session_id: str, *, before: int | None, limit: int
     ) -> tuple[Event, ...]:
         """Events with a number below `before`, newest first."""
-        return decode.events(await self._back(session_id, "journal", before, limit))
+        raw = await self._back(session_id, "journal", before, limit)
+        return decode.events(raw, self._payloads(session_id))
 
     async def wait_journal(
         self, session_id: str, *, after: int, block_ms: int
@@ -206,19 +219,21 @@ class Store:
             f"{after}-0",
             block_s=block_ms / 1000,
         )
-        return decode.events(found[0][1]) if found else ()
+        return decode.events(found[0][1], self._payloads(session_id)) if found else ()
 
     async def transcript_back(
         self, session_id: str, *, before: int | None, limit: int
     ) -> tuple[TranscriptItem, ...]:
         """Transcript items below `before`, newest first."""
-        return decode.transcript(await self._back(session_id, "transcript", before, limit))
+        raw = await self._back(session_id, "transcript", before, limit)
+        return decode.transcript(raw, self._payloads(session_id))
 
     async def turns_back(
         self, session_id: str, *, before: int | None, limit: int
     ) -> tuple[tuple[int, TurnRecord], ...]:
         """Finished turns with numbers below `before`, newest first."""
-        return decode.turn_records(await self._back(session_id, "turns", before, limit))
+        raw = await self._back(session_id, "turns", before, limit)
+        return decode.turn_records(raw, self._payloads(session_id))
 
     async def turns_of(self, named: Sequence[tuple[str, str]]) -> list[TurnRecord | None]:
         """The finished turns of (session, turn) pairs, read in one pipeline.
@@ -230,12 +245,17 @@ class Store:
             entry = f"{turn_id.removeprefix('t_')}-0"
             commands.append(("XRANGE", self._key(session_id, "turns"), entry, entry))
         values = await self._fleet.executor.commands(commands)
-        return [found[0][1] if (found := decode.turn_records(raw)) else None for raw in values]
+        records = (
+            decode.turn_records(raw, self._payloads(session_id))
+            for (session_id, _), raw in zip(named, values, strict=True)
+        )
+        return [found[0][1] if found else None for found in records]
 
     async def inbox(self, session_id: str) -> tuple[InboxEntry, ...]:
         """The bodies of all submissions that have not ended."""
         return decode.inbox(
-            await self._fleet.executor.command("XRANGE", self._key(session_id, "inbox"), "-", "+")
+            await self._fleet.executor.command("XRANGE", self._key(session_id, "inbox"), "-", "+"),
+            self._payloads(session_id),
         )
 
     async def catalogue(
@@ -302,6 +322,9 @@ class Store:
             for flat in values
         ]
 
+    def _payloads(self, session_id: str) -> SessionPayloads:
+        return self._fleet.payloads.of(session_id)
+
     def _key(self, session_id: str, name: str) -> str:
         return self.keys.of(session_id).session(session_id, name)
 
@@ -337,6 +360,7 @@ class Store:
                     route=self._routes.get(attempt.batch[i].session_id)
                     or attempt.batch[i].create.route,
                     not_after_ms=not_after,
+                    digest=attempt.digest(i, self._fleet.payloads),
                     after=after,
                 )
                 for i, after in attempt.in_order()
@@ -350,7 +374,7 @@ class Store:
             if isinstance(reply, list) and word == "ROUTE":
                 self._remember(attempt.batch[i].session_id, reply[1].decode())
                 attempt.repeat_at_once = True
-            elif word == "ORDER":
+            elif word == "ORDER" or (isinstance(reply, list) and attempt.was_plain(i, reply)):
                 attempt.repeat_at_once = True
             else:
                 attempt.take(i, reply, not_after, self.clock.now_ms())
@@ -376,6 +400,7 @@ class _Attempts:
         self.repeat_at_once = False
         self._unresolved: dict[int, int] = {}
         self._refused: set[str] = set()
+        self._plain: set[int] = set()
         self._tries = 0
 
     def in_order(self) -> Iterator[tuple[int, str]]:
@@ -390,6 +415,19 @@ class _Attempts:
             session_id, submission_id = self.batch[i].session_id, self.batch[i].submission_id
             yield i, "" if session_id in self._refused else before.get(session_id, "")
             before[session_id] = submission_id
+
+    def digest(self, i: int, payloads: Payloads) -> str:
+        """What the receipt of a submission holds, or would hold."""
+        plain = self.batch[i].digest
+        return plain if i in self._plain else payloads.digest(plain)
+
+    def was_plain(self, i: int, reply: list[Any]) -> bool:
+        """Whether the id was accepted with this content before the fleet began to encrypt, which
+        only a question with the plain digest is answered with."""
+        plain: bool = reply[0] == "MISMATCH" and reply[2].decode() == self.batch[i].digest
+        if plain:
+            self._plain.add(i)
+        return plain
 
     def take(self, i: int, reply: list[Any] | Exception, not_after: int, now: int) -> None:
         """Take the answer of one submission, unless it may still change."""
@@ -448,9 +486,11 @@ def _unanswered(asked: Submit, reason: str) -> StoreUnavailable:
     return StoreUnavailable(reason=reason, submission_id=asked.submission_id)
 
 
-def _snapshot(session_id: str, values: Sequence[Any]) -> Snapshot | None:
+def _snapshot(
+    session_id: str, values: Sequence[Any], payloads: SessionPayloads | None
+) -> Snapshot | None:
     head_flat, work_flat, owner, lease_ms, newest = values
-    found = decode.head(head_flat)
+    found = decode.head(head_flat, payloads)
     if found is None:
         return None
     return Snapshot(
@@ -459,5 +499,5 @@ def _snapshot(session_id: str, values: Sequence[Any]) -> Snapshot | None:
         work=decode.work(work_flat),
         owner=owner.decode() if owner else "",
         lease_ms=int(float(lease_ms)) if lease_ms else 0,
-        checkpoint=decode.newest_body(newest),
+        checkpoint=decode.checkpoint(newest, payloads),
     )

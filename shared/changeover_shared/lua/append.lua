@@ -14,6 +14,7 @@
 --          batch       int   1, 2, 3 ... within one grant
 --          cap         int   above so many events in the turn, deltas are left out
 -- LIST     events      kind sub turn step body
+-- SEALED   events.body  event
 -- REPLIES  OK          first_seq ctl_epoch n
 --          DROPPED     first_seq ctl_epoch n   deltas were left out
 --          ALREADY     first_seq ctl_epoch n word   this batch is written, with that word

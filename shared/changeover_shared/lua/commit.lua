@@ -53,6 +53,12 @@
 --          events       kind sub turn step body
 --          drops        seq
 --          rows         id session body
+-- SEALED   state        checkpoint
+--          record       turn
+--          prefix       prefix
+--          items.body   item
+--          events.body  event
+--          rows.body    row
 -- REPLIES  OK           held rev first_seq n ctl_epoch ctl_kind waiting ready_count status
 --          REPLAY       the same, with `held` as it is now
 --          REWOUND      rev          the store has forgotten commits of this holder

@@ -36,6 +36,7 @@
 --          prefix_epoch int
 --          detail       str   the body of the event
 --          window       int   ms
+-- SEALED   detail       event
 -- REPLIES  OK           seq   of the last event; also when this life was deleted before
 --          STALE        life  there is no such session, or it lives another life
 --          MOVED        seq

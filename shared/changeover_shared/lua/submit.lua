@@ -52,10 +52,13 @@
 --          max_bytes   int
 --          max_size    int
 --          window      int   how long settled receipts are kept, ms
+-- SEALED   body         submission
+--          context      context
+--          detail       event
 -- REPLIES  ACCEPTED    n seq turn status ready_count position agent route {replaced}
 --          MERGED      seq turn      the turn has a control already
 --          DUPLICATE   n seq turn status ending agent route position
---          MISMATCH    accepted_ms   the id was accepted with other content
+--          MISMATCH    accepted_ms digest   the id was accepted with other content
 --          ORDER                     `after` is not accepted yet: ask again behind it
 --          UNKNOWN                   no such session, and it may not be created
 --          DELETED                   it was deleted, and may not be created again
@@ -91,7 +94,7 @@ end
 local receipt = redis.call('HGET', receipts, id)
 if receipt then
   local r = split(receipt)
-  if r[1] ~= digest then return reply('MISMATCH', r[4]) end
+  if r[1] ~= digest then return reply('MISMATCH', r[4], r[1]) end
   return reply('DUPLICATE', r[2], r[3], get(s, 'turn'), get(s, 'status'), r[5], get(s, 'agent'),
     get(s, 'route'), position_of(tonumber(r[2])))
 end

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from structlog.typing import FilteringBoundLogger
 
-from changeover_shared._errors import LeaseError
+from changeover_shared._errors import LeaseError, PayloadError
 from changeover_shared._events import Warned
 from changeover_shared._identifiers import worker_of
 from changeover_shared._settings import Settings
@@ -101,6 +101,8 @@ class SessionRunner:
         recorder = Recorder(Writer(self._store, held, reader))
         run: SessionRun | None = None
         try:
+            if grant.unreadable is not None:
+                raise grant.unreadable
             agent = self._app.agents.get(grant.head.agent)
             if agent is None:
                 await self._warn_once(recorder, grant)
@@ -113,7 +115,7 @@ class SessionRunner:
             return RunEnd(how, run.turns, run.failed_turns)
         except LeaseError as why:
             return _ended("lost", run, why)
-        except Unreadable as why:
+        except (Unreadable, PayloadError) as why:
             return await self._unable(recorder, run, why)
         except Exception as why:
             self._log.exception("warning", code="session_crashed", session=loaded.session_id)
