@@ -4,7 +4,7 @@
     python -m tools.generate_sync --check    change nothing; exit 1 when one is stale
 
 A source that may be transformed awaits one thing at a time: no tasks, no gathering. What cannot be
-said so is written twice by hand (`executor.py`, `_chunks.py`).
+said so is written twice by hand (`executor.py`, `wire.py`, `_chunks.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import unasync  # type: ignore[import-untyped]
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 GENERATED: Final[dict[str, tuple[str, ...]]] = {
-    "shared/changeover_shared/_store": ("fleet", "store", "upkeep"),
+    "shared/changeover_shared/_store": ("fleet", "servers", "store", "upkeep"),
     "producer/changeover": (
         "_catalogue",
         "_client",
@@ -38,21 +38,26 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
 }
 """Package folder -> modules; the twin of `x.py` is `sync_x.py`, that of `_x.py` `_sync_x.py`."""
 
-WRITTEN: Final = ("executor",)
+WRITTEN: Final = ("executor", "wire")
 """Modules whose twins are written by hand under the same rule of names."""
 
 NAMES: Final = {
     "AsyncItems": "Items",
     "Client": "SyncClient",
+    "Cluster": "SyncCluster",
     "Executor": "SyncExecutor",
     "Fleet": "SyncFleet",
     "Follower": "SyncFollower",
+    "OneServer": "SyncOneServer",
     "Operator": "SyncOperator",
     "Reader": "SyncReader",
+    "Servers": "SyncServers",
     "Store": "SyncStore",
     "Upkeep": "SyncUpkeep",
     "aclose": "close",
     "aclosing": "closing",
+    "Wire": "SyncWire",
+    "async_client": "sync_client",
     "aiter_chunks": "iter_chunks",
 }
 

@@ -72,7 +72,7 @@ def world(request: pytest.FixtureRequest, servers: dict[str, str]) -> Iterator[S
     fake = fakeredis.FakeServer()
     if request.param == "fakeredis":
         client = SyncOperator("redis://nowhere.invalid", settings=settings)
-        executor = SyncExecutor(
+        executor = SyncExecutor.given(
             fakeredis.FakeRedis(server=fake, protocol=2),
             fakeredis.FakeRedis(server=fake, protocol=2),
         )

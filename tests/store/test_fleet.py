@@ -15,12 +15,13 @@ from changeover_shared._results import WorkerInfo
 from changeover_shared._server.connect import sync_client
 from changeover_shared._server.url import parse_url
 from changeover_shared._settings import read_settings
-from changeover_shared._store.executor import Executor, Group
+from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys
 from changeover_shared._store.records import Create, Submit, Submitted
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import NAMES, Script, script
+from changeover_shared._store.wire import Group
 from tests.support.driving import LATER_MS, SESSION, Driver, accepted, hash_slot
 from tests.support.every_request import every_request
 from tests.support.fleet import Stores, small_settings, stores_on
@@ -62,7 +63,7 @@ async def test_another_server_than_the_caller_believes_in_is_refused(
 ) -> None:
     """Hole 30."""
     await drive.run("m1")
-    stored = drive.fleet._replid
+    stored = await drive.replid()
     async with drive.unchanged():
         reply = await drive.bare(await request_of(drive, name), replid="another")
     assert reply == ["EPOCH", stored, "1"]
@@ -197,9 +198,9 @@ async def test_two_releases_of_a_script_work_side_by_side(drive: Driver) -> None
     await drive.submit("m1")
     request = await request_of(drive, "submit")
     for i, release in enumerate((ours, theirs, ours, theirs), start=2):
-        args = {**drive.fleet._universe(), **request.args, "id": f"m{i}"}
-        keys = {"meta": request.partition.named("meta"), **request.keys}
-        reply = await drive.executor.run(release, release.arguments(keys, args))
+        asked = dataclasses.replace(request, args={**request.args, "id": f"m{i}"})
+        call = dataclasses.replace(drive.fleet._call(asked), script=release)
+        reply = await drive.executor.run(call)
         assert (reply[0], int(reply[1])) == ("ACCEPTED", i)
 
 
@@ -297,7 +298,8 @@ async def test_a_batch_keeps_its_order_although_its_script_comes_and_goes(
     executor = drive.stores.executor
     await drive.submit("first")
     flushed = asyncio.Event()
-    send = executor._send
+    wire = await executor._servers.of(drive.shared("meta"))
+    send = wire._send
     text = script("submit").plain if executor.plain_scripts else script("submit").text
 
     async def forget_in_mid_pipeline(batch: Group) -> None:
@@ -308,7 +310,7 @@ async def test_a_batch_keeps_its_order_although_its_script_comes_and_goes(
             batch[8:8] = [(("SCRIPT", "LOAD", text), ignored())]
         await send(batch)
 
-    monkeypatch.setattr(executor, "_send", forget_in_mid_pipeline)
+    monkeypatch.setattr(wire, "_send", forget_in_mid_pipeline)
     create = Create(drive.route, "assistant")
     sent = [Submit(drive.session, f"m{n}", f"d{n}", "turn", "body", create) for n in range(20)]
     answers = await drive.stores.producer.submit_all(sent)

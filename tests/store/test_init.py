@@ -16,7 +16,7 @@ async def test_a_partition_records_what_it_is(drive: Driver) -> None:
     assert await drive.bare(init(drive)) == ["OK", "1"]
     meta = fields(await drive.redis("HGETALL", drive.shared("meta")))
     assert (meta["P"], meta["layout"], meta["epoch"]) == ("4", "1", "1")
-    assert meta["replid"] == drive.fleet._replid
+    assert meta["replid"] == await drive.replid()
 
 
 async def test_a_repeat_changes_nothing(drive: Driver) -> None:

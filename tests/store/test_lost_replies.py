@@ -9,12 +9,13 @@ import pytest
 from redis.exceptions import ConnectionError as LostConnection
 
 from changeover_shared._errors import Busy, StoreUnavailable
+from changeover_shared._store.calls import Call
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.records import Create, Submit, Submitted
 from changeover_shared._store.scripts import script
 from changeover_shared._store.store import Store
-from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_store import SyncStore
+from changeover_shared._store.sync_wire import SyncWire
 from tests.support.driving import ROUTE, SESSION
 from tests.support.fleet import small_settings
 from tests.support.servers import flush, running_server
@@ -37,21 +38,19 @@ def empty(server: str) -> None:
     flush(server)
 
 
-def losing(
-    pipeline: Callable[..., Any], steps: list[str]
-) -> Callable[[Sequence[Sequence[Any]]], Any]:
+def losing(pipeline: Callable[..., Any], steps: list[str]) -> Any:
     """The same pipeline, whose next submissions fare as `steps` says."""
 
-    def fare(commands: Sequence[Sequence[Any]], **given: Any) -> Any:
+    def fare(client: Any, commands: Sequence[Sequence[Any]]) -> Any:
         fate = steps.pop(0) if steps and commands[0][0] == "EVALSHA" else "answered"
         if fate == "request lost":
             raise LostConnection(fate)
-        answers = pipeline(commands, **given)
+        answers = pipeline(client, commands)
         if fate == "reply lost":
             raise LostConnection(fate)
         return answers
 
-    return fare
+    return staticmethod(fare)
 
 
 def test_a_refusal_after_a_lost_attempt_is_asked_again(
@@ -60,9 +59,8 @@ def test_a_refusal_after_a_lost_attempt_is_asked_again(
     """Hole 3, F4: the copy that was lost may be accepted after all."""
     store = SyncStore.open(server, SETTINGS)
     store.submit(message("m1"))
-    executor = store._fleet.executor
     steps = ["request lost", "answered", "answered"]
-    monkeypatch.setattr(executor, "_pipeline", losing(executor._pipeline, steps))
+    monkeypatch.setattr(SyncWire, "_piped", losing(SyncWire._piped, steps))
     with pytest.raises(Busy):
         store.submit(message("m2"), timeout_s=0.5)
     assert steps == []
@@ -75,8 +73,7 @@ def test_a_refusal_that_was_never_in_doubt_counts_at_once(
     store = SyncStore.open(server, SETTINGS)
     store.submit(message("m1"))
     steps = ["answered", "answered"]
-    executor = store._fleet.executor
-    monkeypatch.setattr(executor, "_pipeline", losing(executor._pipeline, steps))
+    monkeypatch.setattr(SyncWire, "_piped", losing(SyncWire._piped, steps))
     with pytest.raises(Busy):
         store.submit(message("m2"))
     assert steps == ["answered"]
@@ -87,9 +84,8 @@ def test_a_lost_reply_is_answered_by_the_receipt(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SyncStore.open(server, small_settings())
-    executor = store._fleet.executor
     store.submit(message("m1"))
-    monkeypatch.setattr(executor, "_pipeline", losing(executor._pipeline, ["reply lost"]))
+    monkeypatch.setattr(SyncWire, "_piped", losing(SyncWire._piped, ["reply lost"]))
     answer = store.submit(message("m2"))
     assert isinstance(answer, Submitted)
     assert (answer.word, answer.n) == ("DUPLICATE", 2)
@@ -100,11 +96,10 @@ def test_a_lost_connection_is_the_error_of_every_call_of_its_pipeline(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SyncStore.open(server, SETTINGS)
-    executor: SyncExecutor = store._fleet.executor
-    monkeypatch.setattr(executor, "_pipeline", losing(executor._pipeline, ["request lost"]))
-    answers = executor.run_all([(script("peek"), (0, []))] * 3)
+    monkeypatch.setattr(SyncWire, "_piped", losing(SyncWire._piped, ["request lost"]))
+    nothing = Call(script("peek"), "k", lambda replid: (0, []))
+    answers = store._fleet.executor.run_all([nothing] * 3)
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
-    assert executor.losses == 1
     store.close()
 
 

@@ -17,7 +17,7 @@ async def test_a_new_server_begins_a_new_epoch(drive: Driver) -> None:
     await drive.submit("m1")
     await drive.redis("HSET", drive.shared("meta"), "replid", "old")
     assert await drive.bare(raise_epoch(drive, "old")) == ["OK", "2"]
-    assert await drive.redis("HGET", drive.shared("meta"), "replid") == drive.fleet._replid
+    assert await drive.redis("HGET", drive.shared("meta"), "replid") == await drive.replid()
 
 
 async def test_a_repeat_changes_nothing(drive: Driver) -> None:

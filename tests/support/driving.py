@@ -211,11 +211,12 @@ class Driver:
 
     async def bare(self, request: Request, **overrides: Any) -> list[Any]:
         """The same without the fleet between: its guards' words come through."""
-        universe = {**self.fleet._universe(), **request.args, **overrides}
-        keys = {"meta": request.partition.named("meta"), **request.keys}
-        asked = script(request.name)
-        arguments = asked.arguments(keys, universe, each=request.each, lists=request.lists)
-        return list(text(await self.executor.run(asked, arguments)))
+        asked = replace(request, args={**request.args, **overrides})
+        return list(text(await self.executor.run(self.fleet._call(asked))))
+
+    async def replid(self) -> str:
+        """The replication id of the server."""
+        return await self.executor.replication_id(self.shared("meta"))
 
     async def submit(self, id: str = "m1", *, cls: str = "turn", **given: Any) -> list[Any]:
         """Submit; `given` are fields of `Submit` or arguments of the script."""

@@ -42,7 +42,7 @@ def small_settings(**given: Any) -> Settings:
 
 def fake_executor(server: fakeredis.FakeServer) -> Executor:
     """An executor on fakeredis; several on one `server` share its keys."""
-    return Executor(
+    return Executor.given(
         fakeredis.FakeAsyncRedis(server=server, protocol=2),
         fakeredis.FakeAsyncRedis(server=server, protocol=2),
     )

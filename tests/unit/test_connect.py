@@ -62,6 +62,35 @@ def test_what_is_said_most_nearly_wins(monkeypatch: pytest.MonkeyPatch, tmp_path
                 "rediss", host="h", tls=(("ssl_ca_certs", "/ca.pem"), ("ssl_cert_reqs", "none"))
             ),
         ),
+        (
+            "redis+cluster://u:p%40@a:1,[::1]:2,c",
+            Target(
+                "redis",
+                kind="cluster",
+                nodes=(("a", 1), ("::1", 2), ("c", 6379)),
+                username="u",
+                password="p@",
+            ),
+        ),
+        (
+            "rediss+cluster://a?ssl_ca_certs=/ca.pem",
+            Target(
+                "rediss", kind="cluster", nodes=(("a", 6379),), tls=(("ssl_ca_certs", "/ca.pem"),)
+            ),
+        ),
+        (
+            "redis+sentinel://:p@a,b:3/main/2?sentinel_username=s&sentinel_password=t",
+            Target(
+                "redis",
+                kind="sentinel",
+                nodes=(("a", 26379), ("b", 3)),
+                service="main",
+                db=2,
+                password="p",
+                sentinel_username="s",
+                sentinel_password="t",
+            ),
+        ),
         ("unix:///run/r.sock", Target("unix", path="/run/r.sock")),
         (
             "unix://u:p@/run/a%20b.sock?db=2",
@@ -77,14 +106,36 @@ def test_a_url_names_one_target(url: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis+cluster://u:p@a:1,[::1]:2", "redis+cluster://u:***@a:1,[::1]:2"),
+        ("rediss+cluster://a", "rediss+cluster://a:6379"),
+        (
+            "redis+sentinel://:p@a,b:3/main?sentinel_password=t",
+            "redis+sentinel://:***@a:26379,b:3/main/0",
+        ),
+    ],
+)
+def test_several_servers_are_shown_without_secrets(url: str, shown: str) -> None:
+    assert parse_url(url).shown == shown
+
+
+@pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "redis://, valkey://, rediss://, unix://, embedded://"),
+        ("", "redis+cluster://, rediss+cluster://, redis+sentinel://"),
         ("localhost:6379", "must start with one of"),
         ("redis:h", "must start with one of"),
         ("http://h", "must start with one of"),
-        ("redis+cluster://h", "must start with one of"),
-        ("redis+sentinel://h/master", "must start with one of"),
+        ("redis+clusters://h", "must start with one of"),
+        ("redis+cluster://", "from 1 to 65535"),
+        ("redis+cluster://a:1,:2", "from 1 to 65535"),
+        ("redis+cluster://a:1,b:x", "from 1 to 65535"),
+        ("redis+cluster://a:1,b:0", "from 1 to 65535"),
+        ("redis+cluster://a/1", "database 0 only"),
+        ("redis+cluster://a?ssl_ca_certs=/ca", "unknown option"),
+        ("redis+sentinel://a:1,b:2", "names no service"),
+        ("redis+sentinel://a:1/main/x", "not a number"),
         ("redis://", "names no host"),
         ("redis:///0", "names no host"),
         ("redis://:6379/0", "names no host"),
@@ -170,16 +221,16 @@ def test_options_say_how_to_connect_for_each_scheme() -> None:
     assert (tcp["max_connections"], tcp["socket_timeout"]) == (3, 4.0)
     assert tcp["socket_keepalive"] is True
     assert "ssl" not in tcp
-    unix = connection_options(parse_url("unix:///s"), "", None, None)
+    unix = connection_options(parse_url("unix:///s"), "", 1, None)
     assert unix["unix_socket_path"] == "/s"
     assert "host" not in unix
-    tls = connection_options(parse_url("rediss://h?ssl_check_hostname=false"), "", None, None)
+    tls = connection_options(parse_url("rediss://h?ssl_check_hostname=false"), "", 1, None)
     assert (tls["ssl"], tls["ssl_check_hostname"]) == (True, False)
 
 
 def test_an_embedded_target_has_no_options_before_it_is_reached() -> None:
     with pytest.raises(ValueError, match="must be reached"):
-        connection_options(parse_url("embedded://x"), "", None, None)
+        connection_options(parse_url("embedded://x"), "", 1, None)
 
 
 def test_a_server_that_is_not_embedded_is_reached_without_asking_it() -> None:

@@ -80,7 +80,7 @@ def test_an_answer_that_passes_is_no_answer_and_keeps_its_name(text: str, reason
         ("NOAUTH Authentication required.", "give a user and a password"),
         ("WRONGPASS invalid username-password pair or user is disabled.", "check the user"),
         ("NOPERM User w has no permissions to run the 'eval' command", "ACL SETUSER"),
-        ("MOVED 3999 10.0.0.1:6381", "URL of a single server"),
+        ("MOVED 3999 10.0.0.1:6381", "redis+cluster://"),
         ("DENIED Redis is running in protected mode", "with a password"),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", "CHANGEOVER_PREFIX"),
         ("ERR unknown command 'EVALSHA', with args beginning with:", "has this command"),

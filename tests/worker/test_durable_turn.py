@@ -11,6 +11,7 @@ import pytest
 
 from changeover import Client
 from changeover_shared._errors import StoreUnavailable
+from changeover_shared._store.calls import Call
 from changeover_shared._store.executor import Executor
 from changeover_shared._words import Ending, Status
 from changeover_worker._agent import Agent
@@ -163,13 +164,13 @@ async def test_a_commit_whose_answer_is_lost_is_asked_again_and_is_there_once(
         executor = on.stores.executor
         run, commits = executor.run, 0
 
-        async def losing(script: Any, arguments: Any) -> Any:
+        async def losing(call: Call) -> Any:
             nonlocal commits
-            commits += script.name == "commit"
-            if script.name != "commit" or commits != at:
-                return await run(script, arguments)
+            commits += call.script.name == "commit"
+            if call.script.name != "commit" or commits != at:
+                return await run(call)
             if lost == "reply":
-                await run(script, arguments)
+                await run(call)
             raise StoreUnavailable(reason="lost on the way")
 
         monkeypatch.setattr(executor, "run", losing)

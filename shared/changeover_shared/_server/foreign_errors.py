@@ -94,8 +94,8 @@ _REMEDIES: Mapping[str, str] = {
     "NOAUTH": "give a user and a password in the URL",
     "WRONGPASS": "check the user and the password in the URL",
     "NOPERM": "give this user the commands and keys of its role (ACL SETUSER)",
-    "MOVED": "this is one node of a Cluster; use the URL of a single server",
-    "ASK": "this is one node of a Cluster; use the URL of a single server",
+    "MOVED": "this is one node of a Cluster; use a redis+cluster:// URL",
+    "ASK": "this is one node of a Cluster; use a redis+cluster:// URL",
     "DENIED": "let the server listen where this process is, with a password",
     "WRONGTYPE": "something else uses keys under this prefix; set another CHANGEOVER_PREFIX",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
@@ -19,14 +19,21 @@ DEFAULT_DIRECTORY = "./.changeover"
 EMBEDDED_URL = f"embedded://{DEFAULT_DIRECTORY}"
 
 Scheme = Literal["redis", "rediss", "unix", "embedded"]
+Kind = Literal["single", "cluster", "sentinel"]
 
-SCHEMES: Mapping[str, Scheme] = {
-    "redis": "redis",
-    "valkey": "redis",
-    "rediss": "rediss",
-    "unix": "unix",
-    "embedded": "embedded",
+SCHEMES: Mapping[str, tuple[Scheme, Kind]] = {
+    "redis": ("redis", "single"),
+    "valkey": ("redis", "single"),
+    "rediss": ("rediss", "single"),
+    "unix": ("unix", "single"),
+    "redis+cluster": ("redis", "cluster"),
+    "rediss+cluster": ("rediss", "cluster"),
+    "redis+sentinel": ("redis", "sentinel"),
+    "rediss+sentinel": ("rediss", "sentinel"),
+    "embedded": ("embedded", "single"),
 }
+_DEFAULT_PORTS: Mapping[Kind, int] = {"single": 6379, "cluster": 6379, "sentinel": 26379}
+_SENTINEL_OPTIONS = ("sentinel_password", "sentinel_username")
 _TLS_OPTIONS = (
     "ssl_ca_certs",
     "ssl_ca_path",
@@ -54,6 +61,17 @@ class Target:
     username: str | None = None
     password: str | None = None
     tls: tuple[tuple[str, str], ...] = ()
+    kind: Kind = "single"
+    nodes: tuple[tuple[str, int], ...] = ()
+    """Of `cluster` some of its nodes, of `sentinel` the sentinels: any that answers will do."""
+    service: str = ""
+    """What the sentinels call the primary."""
+    sentinel_username: str | None = None
+    sentinel_password: str | None = None
+
+    def at(self, host: str, port: int) -> Target:
+        """One node of a Cluster, reached as the others are."""
+        return replace(self, kind="single", host=host, port=port, nodes=())
 
     @property
     def shown(self) -> str:
@@ -67,8 +85,12 @@ class Target:
             who = "***@"
         if self.scheme == "unix":
             return f"unix://{who}{self.path}?db={self.db}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{who}{host}:{self.port}/{self.db}"
+        if self.kind == "single":
+            return f"{self.scheme}://{who}{_address(self.host, self.port)}/{self.db}"
+        nodes = ",".join(_address(*node) for node in self.nodes)
+        if self.kind == "cluster":
+            return f"{self.scheme}+cluster://{who}{nodes}"
+        return f"{self.scheme}+sentinel://{who}{nodes}/{self.service}/{self.db}"
 
     def __repr__(self) -> str:
         return f"Target({self.shown!r})"
@@ -88,14 +110,16 @@ def redis_url(explicit: str | None, settings: Settings) -> str:
 
 def parse_url(url: str) -> Target:
     """Read a URL. Raises `Invalid`, whose text never repeats the URL: it may hold a password."""
-    scheme = SCHEMES.get(url.partition("://")[0].lower()) if "://" in url else None
-    if scheme is None:
+    name = url.partition("://")[0].lower() if "://" in url else ""
+    if name not in SCHEMES:
         raise _invalid(f"must start with one of {', '.join(f'{name}://' for name in SCHEMES)}")
+    scheme, kind = SCHEMES[name]
     if scheme == "embedded":
         return _embedded(url)
     try:
         parts = urlsplit(url)
-        port = parts.port
+        port = parts.port if kind == "single" else None
+        nodes = _nodes(parts.netloc, kind) if kind != "single" else ()
     except ValueError:
         # Its text may quote a part of the password, so it is not chained.
         raise _invalid(
@@ -106,20 +130,66 @@ def parse_url(url: str) -> Target:
         raise _invalid("has a part after #; percent-encode a # in the password")
     if scheme == "unix":
         return _unix(parts)
-    if not parts.hostname:
+    if kind == "single" and not parts.hostname:
         raise _invalid(f"names no host; write {scheme}://host:6379/0")
     if port == 0:
         raise _invalid("port 0 is not a port")
-    options = _options(parts, allowed=("db", *_TLS_OPTIONS) if scheme == "rediss" else ("db",))
+    allowed: tuple[str, ...] = ("db", *_TLS_OPTIONS) if scheme == "rediss" else ("db",)
+    if kind == "sentinel":
+        allowed += _SENTINEL_OPTIONS
+    options = _options(parts, allowed=allowed)
+    username, password = _secret(parts.username), _secret(parts.password)
+    path = parts.path.removeprefix("/")
+    if kind == "sentinel":
+        service, _, path = path.partition("/")
+        sentinel = {name: options.pop(name, None) for name in _SENTINEL_OPTIONS}
+        if not service:
+            raise _invalid(f"names no service; write {name}://host:26379,host:26379/SERVICE/0")
+        return Target(
+            scheme=scheme,
+            kind=kind,
+            nodes=nodes,
+            service=unquote(service),
+            db=_db(path or options.pop("db", "0")),
+            username=username,
+            password=password,
+            tls=tuple(sorted(options.items())),
+            sentinel_username=sentinel["sentinel_username"] or None,
+            sentinel_password=sentinel["sentinel_password"] or None,
+        )
+    db = _db(path or options.pop("db", "0"))
+    if kind == "cluster":
+        if db != 0:
+            raise _invalid("a Cluster has database 0 only")
+        return Target(
+            scheme=scheme,
+            kind=kind,
+            nodes=nodes,
+            username=username,
+            password=password,
+            tls=tuple(sorted(options.items())),
+        )
     return Target(
         scheme=scheme,
-        host=unquote(parts.hostname),
+        host=unquote(parts.hostname or ""),
         port=port or 6379,
-        db=_db(parts.path.removeprefix("/") or options.pop("db", "0")),
-        username=_secret(parts.username),
-        password=_secret(parts.password),
+        db=db,
+        username=username,
+        password=password,
         tls=tuple(sorted(options.items())),
     )
+
+
+def _nodes(netloc: str, kind: Kind) -> tuple[tuple[str, int], ...]:
+    """The `host:port,host:port` of a Cluster or of sentinels. Raises `ValueError`."""
+    places = (urlsplit(f"//{place}") for place in netloc.rpartition("@")[2].split(","))
+    found = []
+    for place in places:
+        port = place.port if place.port is not None else _DEFAULT_PORTS[kind]
+        if not place.hostname or port == 0 or place.path:
+            raise ValueError("no host")
+        found.append((unquote(place.hostname), port))
+    return tuple(found)
 
 
 def _embedded(url: str) -> Target:
@@ -150,6 +220,10 @@ def _options(parts: SplitResult, *, allowed: tuple[str, ...]) -> dict[str, str]:
         if options.get(name, values[0]) not in values:
             raise _invalid(f"{name} must be one of {', '.join(values)}")
     return options
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _db(text: str) -> int:

@@ -1,174 +1,224 @@
-"""The one seam to Redis: what is issued in one tick of the loop leaves as one pipeline.
+"""The one seam to Redis: each command goes to the server that has its key.
 
-A pipeline is not a transaction: each command has its own answer or error. Nothing is retried
-here but a script that the server has not seen; retries belong to the stores, which know the ids
-that make them safe.
+What is issued in one tick of the loop leaves as one pipeline to each server. Nothing is retried
+here but what a server did not run: a script that it has not seen, a key that is elsewhere.
+Retries belong to the stores, which know the ids that make them safe.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, ReadOnlyError
 
 from changeover_shared._errors import StoreUnavailable
-from changeover_shared._server.connect import async_client
 from changeover_shared._server.foreign_errors import foreign_errors, translated
 from changeover_shared._server.reach import Reached, reach
+from changeover_shared._server.url import Target
+from changeover_shared._store.barrier import Need
+from changeover_shared._store.calls import ELSEWHERE, ROUNDS, Call, Item
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.closing import refuse_if
-from changeover_shared._store.replication import NO_REPLICATION, knows_no_info, replication_id_in
 from changeover_shared._store.scripts import Script, Value
-
-MAX_IN_FLIGHT = 2
-"""Pipelines on the wire at once; what comes meanwhile joins the next one."""
-MAX_BATCH = 256
-"""How many commands a pipeline gathers; what was issued together is never split."""
-BLOCKING_CONNECTIONS = 1024
-BLOCKING_SLACK_S = 5.0
-"""How much longer than its block time a blocking read may take before it counts as lost."""
-
-Call = tuple[Script, tuple[int, list[Value]]]
-"""A script with its key count and its flat arguments."""
-
-Command = tuple[Value, ...]
-Group = list[tuple[Command, "asyncio.Future[Any]"]]
-"""Commands that leave together, each with who waits for its answer."""
+from changeover_shared._store.servers import Cluster, OneServer, Servers
+from changeover_shared._store.slots import key_of
+from changeover_shared._store.wire import Wire
 
 
 class Executor:
     """Runs commands and scripts over few connections. Safe to share within one event loop."""
 
-    def __init__(self, client: Redis, blocking: Redis, reached: Reached | None = None) -> None:
-        # Raw replies: one shape on every server, and no parsing that nobody asked for.
-        client.response_callbacks.clear()
-        blocking.response_callbacks.clear()
+    def __init__(self, servers: Servers, *, where: str, reached: Reached | None = None) -> None:
         self.clock = ServerClock()
-        self.plain_scripts = False
-        """The server knows no script flags (fakeredis)."""
-        self.losses = 0
-        """How often a connection broke: what answers afterwards may be another server."""
-        self._client = client
-        self._blocking = blocking
-        self._reached = reached
-        self.where = reached.target.shown if reached else "the given client"
+        self.plain_scripts = reached is None
+        """The server knows no script flags: it is one that was given, for tests."""
+        self.where = where
         """The server, as people may see it."""
-        self._loading: dict[str, asyncio.Future[Any]] = {}
-        self._queue: deque[Group] = deque()
-        self._in_flight: set[asyncio.Task[None]] = set()
-        self._scheduled = False
+        self._servers = servers
+        self._reached = reached
+        self._loading: dict[tuple[Wire, str], asyncio.Future[Any]] = {}
         self._closed = False
 
     @classmethod
+    def given(cls, client: Redis, blocking: Redis) -> Self:
+        """An executor on clients of a server that knows no replication (fakeredis)."""
+        wire = Wire.given(client, blocking)
+        return cls(OneServer(wire), where=wire.name)
+
+    @classmethod
     async def connect(cls, url: str, *, name: str = "", timeout_s: float = 5.0) -> Self:
-        """Reach the server of a URL, starting an embedded one. Nothing is sent yet.
+        """Reach the servers of a URL, starting an embedded one. Nothing is sent yet.
 
         Raises `Invalid`, `ExtraMissing` or `ServerUnfit`.
         """
         reached = await asyncio.to_thread(reach, url)
-        return cls(
-            async_client(reached.target, name=name, socket_timeout=timeout_s),
-            async_client(
-                reached.target,
-                name=name,
-                max_connections=BLOCKING_CONNECTIONS,
-                socket_timeout=None,
-            ),
-            reached,
-        )
+        target = reached.target
+        return cls(_servers(target, name, timeout_s), where=target.shown, reached=reached)
 
     async def command(self, *args: Value) -> Any:
         """Run one command. Raises `StoreUnavailable` when the outcome is unknown."""
-        with foreign_errors():
-            return await self._issue(args)
+        return (await self._commands([args]))[0]
 
     async def commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Run several commands in one pipeline, in order; raises the first error among them."""
-        with foreign_errors():
-            return list(await asyncio.gather(*self._issue_all([tuple(args) for args in commands])))
+        """Run several commands, in order on each server; raises the first error among them."""
+        return await self._commands(commands)
 
     async def blocking(self, *args: Value, block_s: float) -> Any:
         """Run one blocking read on a connection of its own."""
         refuse_if(self._closed)
         with foreign_errors():
-            try:
-                async with asyncio.timeout(block_s + BLOCKING_SLACK_S):
-                    return await self._blocking.execute_command(*args)  # type: ignore[no-untyped-call]
-            except Exception:
-                self.losses += 1
-                raise
+            for _ in range(ROUNDS):
+                wire = await self._servers.of(key_of(args))
+                try:
+                    return await wire.block(args, block_s=block_s)
+                except MovedError as error:
+                    if not self._servers.moved(error):
+                        raise
+        raise StoreUnavailable(reason=f"{args[0]!r} was sent elsewhere {ROUNDS} times")
 
-    async def run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
+    async def run(self, call: Call) -> list[Any]:
         """Run a script; its reply without the time that it ends with."""
+        item = Item[Wire](call.key, call)
         with foreign_errors():
-            return await self._run(script, count_and_args)
+            await self._run([item])
+            if isinstance(item.answer, BaseException):
+                raise item.answer
+        return self._decoded(item.answer)
 
     async def run_all(self, calls: Sequence[Call]) -> list[list[Any] | Exception]:
-        """Run scripts in one pipeline, in order; each has its own reply or error."""
-        replies = await self._evalsha_all(calls)
-        unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-        if unknown:
-            with foreign_errors():
-                for script in {calls[i][0].name: calls[i][0] for i in unknown}.values():
-                    await self._load(script)
-            again = await self._evalsha_all([calls[i] for i in unknown])
-            for i, reply in zip(unknown, again, strict=True):
-                replies[i] = reply
-        return [self._reply_or_error(reply) for reply in replies]
+        """Run scripts, in order on each server; each has its own reply or error."""
+        items = [Item[Wire](call.key, call) for call in calls]
+        with foreign_errors():
+            await self._run(items)
+        return [self._reply_or_error(item.answer) for item in items]
 
-    async def replication_id(self) -> str:
-        """The server's replication id, or `none` where it has no INFO. Also learns whether the
-        server knows script flags."""
-        try:
-            info = await self._issue(("INFO", "replication"))
-        except Exception as error:
-            if knows_no_info(error):
-                self.plain_scripts = True
-                return NO_REPLICATION
-            raise translated(error) or error from error
-        return replication_id_in(info)
+    async def on_every_primary(self, *args: Value) -> dict[str, Any]:
+        """Run one command on every primary: its reply by the server's name.
+
+        Raises the first error among them.
+        """
+        with foreign_errors():
+            wires = await self._servers.every()
+            answers = await asyncio.gather(*(wire.send([args]) for wire in wires))
+            for (answer,) in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+        return {wire.name: answer for wire, (answer,) in zip(wires, answers, strict=True)}
+
+    async def primary_of(self, key: str) -> str:
+        """The name of the server that has a key."""
+        with foreign_errors():
+            return (await self._servers.of(key)).name
+
+    async def replication_id(self, key: str) -> str:
+        """The replication id of the server that has a key; `none` where it has no INFO."""
+        with foreign_errors():
+            return (await self._servers.of(key)).history.replid
+
+    async def confirmed(self, keys: Sequence[str], need: Need) -> list[tuple[int, str]]:
+        """Wait until what was written before to the servers of keys is as safe as `need` says.
+
+        For each key, how many confirmed, and the replication id of the server that says so.
+        """
+        with foreign_errors():
+            wires = [await self._servers.of(key) for key in keys]
+            at = zip(wires, keys, strict=True)
+            return list(await asyncio.gather(*(wire.confirmed(key, need) for wire, key in at)))
 
     async def aclose(self) -> None:
         """Wait for what is on the wire, then close every connection; nothing is sent afterwards."""
         self._closed = True
-        while self._queue or self._in_flight:
-            await asyncio.gather(*self._in_flight, return_exceptions=True)
-            await asyncio.sleep(0)
-        await self._client.aclose()
-        await self._blocking.aclose()
+        await self._servers.aclose()
         if self._reached is not None:
             await asyncio.to_thread(self._reached.close)
 
-    async def _run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
-        call = self._evalsha(script, count_and_args)
+    async def _commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        items = [Item[Wire](key_of(args), tuple(args)) for args in commands]
+        with foreign_errors():
+            await self._run(items)
+            for item in items:
+                if isinstance(item.answer, BaseException):
+                    raise item.answer
+        return [item.answer for item in items]
+
+    async def _run(self, items: Sequence[Item[Wire]]) -> None:
+        """Send everything to where it belongs, until nothing is sent elsewhere any more."""
+        refuse_if(self._closed)
+        for _ in range(ROUNDS):
+            groups: dict[Wire, list[Item[Wire]]] = {}
+            for item in items:
+                wire = await self._wire_for(item)
+                if wire is not None:
+                    groups.setdefault(wire, []).append(item)
+            if len(groups) == 1:
+                await self._send(*groups.popitem())
+            else:
+                await asyncio.gather(*(self._send(*group) for group in groups.items()))
+            items = [
+                item
+                for item in items
+                if isinstance(item.answer, ELSEWHERE) and self._has_elsewhere(item)
+            ]
+            if not items:
+                return
+        for item in items:
+            item.answer = StoreUnavailable(reason=f"it was sent elsewhere {ROUNDS} times")
+
+    async def _wire_for(self, item: Item[Wire]) -> Wire | None:
+        """Where a command must go; None when that server cannot be reached, which is its answer."""
         try:
-            reply = await self._issue(call)
-        except NoScriptError:
-            await self._load(script)
-            reply = await self._issue(call)
-        return self._decoded(reply)
+            if item.at is None:
+                return await self._servers.of(item.key)
+            await item.at.met()
+        except Exception as error:
+            item.answer = error
+            return None
+        return item.at
 
-    async def _evalsha_all(self, calls: Sequence[Call]) -> list[Any]:
-        futures = self._issue_all([self._evalsha(*call) for call in calls])
-        return list(await asyncio.gather(*futures, return_exceptions=True))
+    async def _send(self, wire: Wire, items: Sequence[Item[Wire]]) -> None:
+        commands = [
+            one
+            for item in items
+            for one in item.commands(wire.history.replid, plain=self.plain_scripts)
+        ]
+        answers = iter(await wire.send(commands))
+        for item in items:
+            item.take(answers)
+        for item in items:
+            if isinstance(item.answer, NoScriptError) and isinstance(item.ask, Call):
+                refusal = await self._load(wire, item.ask.script)
+                if refusal is not None:
+                    item.answer = refusal
+            elif isinstance(item.answer, (ClusterDownError, ReadOnlyError)):
+                await wire.doubt()
 
-    async def _load(self, script: Script) -> None:
-        """Teach the server a script; all who miss it at the same time wait for one load."""
-        loading = self._loading.get(script.name)
+    def _has_elsewhere(self, item: Item[Wire]) -> bool:
+        """Whether a command that was not run has somewhere to go."""
+        match item.answer:
+            case MovedError():
+                item.at = None
+                return self._servers.moved(item.answer)
+            case AskError():
+                item.at = self._servers.asked(item.answer)
+                return item.at is not None
+        return isinstance(item.ask, Call)
+
+    async def _load(self, wire: Wire, script: Script) -> BaseException | None:
+        """Teach a server a script; all who miss it at the same time wait for one load.
+
+        Answers with the error of a server that does not take it.
+        """
+        loading = self._loading.get((wire, script.name))
         if loading is None:
             text = script.plain if self.plain_scripts else script.text
-            loading = self._loading[script.name] = self._issue(("SCRIPT", "LOAD", text))
-            loading.add_done_callback(lambda _: self._loading.pop(script.name, None))
-        await asyncio.shield(loading)
-
-    def _evalsha(self, script: Script, count_and_args: tuple[int, list[Value]]) -> Command:
-        count, args = count_and_args
-        sha = script.plain_sha if self.plain_scripts else script.sha
-        return ("EVALSHA", sha, count, *args)
+            loading = asyncio.ensure_future(wire.send([("SCRIPT", "LOAD", text)]))
+            self._loading[wire, script.name] = loading
+            loading.add_done_callback(lambda _: self._loading.pop((wire, script.name), None))
+        (answer,) = await asyncio.shield(loading)
+        return answer if isinstance(answer, BaseException) else None
 
     def _decoded(self, reply: list[Any]) -> list[Any]:
         self.clock.saw(int(reply.pop()))
@@ -183,61 +233,8 @@ class Executor:
             raise reply
         return known
 
-    def _issue(self, command: Command) -> asyncio.Future[Any]:
-        return self._issue_all((command,))[0]
 
-    def _issue_all(self, commands: Sequence[Command]) -> list[asyncio.Future[Any]]:
-        """Queue commands that leave together, in this order, on one connection."""
-        refuse_if(self._closed)
-        loop = asyncio.get_running_loop()
-        group: Group = [(command, loop.create_future()) for command in commands]
-        self._queue.append(group)
-        if not self._scheduled and len(self._in_flight) < MAX_IN_FLIGHT:
-            self._scheduled = True
-            loop.call_soon(self._flush)
-        return [future for _, future in group]
-
-    def _flush(self) -> None:
-        self._scheduled = False
-        batch: Group = []
-        while self._queue and len(batch) < MAX_BATCH:
-            group = self._queue.popleft()
-            # What nobody waits for any more is not sent: it would only be late.
-            if not all(future.cancelled() for _, future in group):
-                batch += group
-        if batch:
-            task = asyncio.get_running_loop().create_task(self._send(batch))
-            self._in_flight.add(task)
-            task.add_done_callback(self._landed)
-
-    def _landed(self, task: asyncio.Task[None]) -> None:
-        self._in_flight.discard(task)
-        if self._queue and not self._scheduled:
-            self._flush()
-
-    async def _send(self, batch: Group) -> None:
-        try:
-            async with self._client.pipeline(transaction=False) as pipe:
-                for args, _ in batch:
-                    pipe.execute_command(*args)
-                replies = await pipe.execute(raise_on_error=False)
-        except Exception as error:
-            self.losses += 1
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
-                    future.exception()
-            return
-        except BaseException:
-            lost = StoreUnavailable(reason="the connection was closed")
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(lost)
-            raise
-        for (_, future), reply in zip(batch, replies, strict=True):
-            if future.done():
-                continue
-            if isinstance(reply, Exception):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
+def _servers(target: Target, name: str, timeout_s: float) -> Servers:
+    if target.kind == "cluster":
+        return Cluster(target, name=name, timeout_s=timeout_s)
+    return OneServer(Wire.to(target, name=name, timeout_s=timeout_s))

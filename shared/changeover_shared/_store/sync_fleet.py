@@ -16,6 +16,7 @@ from typing import Any
 
 from changeover_shared._errors import FormatTooNew, PartitionMismatch, StoreUnavailable
 from changeover_shared._settings import Settings
+from changeover_shared._store.calls import Call
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.limits import Difference, limited, limits_of
@@ -47,7 +48,6 @@ class SyncFleet:
         self,
         executor: SyncExecutor,
         keys: Keys,
-        replid: str,
         *,
         settings: Settings,
         differences: tuple[Difference, ...],
@@ -61,8 +61,7 @@ class SyncFleet:
         """Limits that this process was told and that do not hold."""
         self.payloads = payloads
         """How what it holds of conversations is stored."""
-        self._replid = replid
-        self._losses = executor.losses
+        self._fsyncs: bool | None = None
 
     @property
     def clock(self) -> ServerClock:
@@ -88,7 +87,6 @@ class SyncFleet:
             }
         )
         try:
-            replid = executor.replication_id()
             _, stored, secret, (seconds, micros) = executor.commands(
                 [
                     ("SET", keys.config, mine, "NX"),
@@ -112,7 +110,6 @@ class SyncFleet:
         return cls(
             executor,
             Keys(settings.prefix, partitions),
-            replid,
             settings=shared,
             differences=differences,
             payloads=cls._payloads(executor, keys, ring, secret),
@@ -136,21 +133,14 @@ class SyncFleet:
     def call(self, request: Request) -> list[Any]:
         """Run a script; its word and values. Raises `StoreUnavailable`, `PartitionMismatch`."""
         for _ in range(REPEATS):
-            self._ask_who_answers()
-            reply = self.executor.run(script(request.name), self._arguments(request))
+            reply = self.executor.run(self._call(request))
             if not self._sent_back(request, reply):
                 return reply
         raise StoreUnavailable(reason=f"{request.name} was sent back {REPEATS} times")
 
     def call_all(self, requests: Sequence[Request]) -> list[list[Any] | Exception]:
-        """Run scripts in one pipeline; each has its own reply or error.
-
-        Raises `StoreUnavailable` when nothing was sent.
-        """
-        self._ask_who_answers()
-        replies = self.executor.run_all(
-            [(script(request.name), self._arguments(request)) for request in requests]
-        )
+        """Run scripts in one pipeline; each has its own reply or error."""
+        replies = self.executor.run_all([self._call(request) for request in requests])
         for i, request in enumerate(requests):
             reply = replies[i]
             if isinstance(reply, list) and reply[0] in ("NO_FLEET", "EPOCH", "LAYOUT"):
@@ -198,24 +188,18 @@ class SyncFleet:
                     [("ZADD", self.keys.bell(one), "NX", *members[one]) for one in members]
                 )
 
-    def _arguments(self, request: Request) -> tuple[int, list[Value]]:
+    def _call(self, request: Request) -> Call:
+        """A request as it is run on its partition's server, whichever that is by then."""
         request = sealed(request, self.payloads)
-        return script(request.name).arguments(
-            {"meta": request.partition.named("meta"), **request.keys},
-            {**self._universe(), **request.args},
-            each=request.each,
-            lists=request.lists,
-        )
+        asked = script(request.name)
+        keys = {"meta": request.partition.named("meta"), **request.keys}
+        universe = {"partitions": self.keys.partitions, "layout": LAYOUT}
 
-    def _universe(self) -> dict[str, Value]:
-        return {"partitions": self.keys.partitions, "layout": LAYOUT, "replid": self._replid}
+        def arguments(replid: str) -> tuple[int, list[Value]]:
+            args = {**universe, "replid": replid, **request.args}
+            return asked.arguments(keys, args, each=request.each, lists=request.lists)
 
-    def _ask_who_answers(self) -> None:
-        """After a lost connection, learn the server's history anew before claiming to know it."""
-        losses = self.executor.losses
-        if losses != self._losses:
-            self._replid = self.executor.replication_id()
-            self._losses = losses
+        return Call(asked, keys["meta"], arguments)
 
     def _sent_back(self, request: Request, reply: list[Any]) -> bool:
         """Whether the request must be repeated, after doing what the guard asked for."""
@@ -231,15 +215,12 @@ class SyncFleet:
         return True
 
     def _new_server(self, partition: PartitionKeys, stored: str) -> None:
-        self._replid = self.executor.replication_id()
-        if self._replid != stored:
+        replid = self.executor.replication_id(partition.named("meta"))
+        if replid != stored:
             self._fleet_script("raise_epoch", partition, {"expected": stored})
 
     def _fleet_script(self, name: str, partition: PartitionKeys, args: Mapping[str, Value]) -> None:
-        reply = self.executor.run(
-            script(name),
-            script(name).arguments({"meta": partition.named("meta")}, {**self._universe(), **args}),
-        )
+        reply = self.executor.run(self._call(Request(name, partition, {}, args)))
         if reply[0] == "LAYOUT":
             self._mismatch(reply)
 

@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
-from redis.asyncio import Redis
-
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._server.reach import Reached
+from changeover_shared._store.calls import Call
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.scripts import Script, Value
+from changeover_shared._store.servers import Servers
 from changeover_worker.testing._cases import RING, Case, How, Where
 
 T = TypeVar("T")
@@ -145,8 +145,8 @@ class ShiftedClock(ServerClock):
 class TappedExecutor(Executor):
     """An executor whose calls go through a tap, once it has one."""
 
-    def __init__(self, client: Redis, blocking: Redis, reached: Reached | None = None) -> None:
-        super().__init__(client, blocking, reached)
+    def __init__(self, servers: Servers, *, where: str, reached: Reached | None = None) -> None:
+        super().__init__(servers, where=where, reached=reached)
         self.clock: ShiftedClock = ShiftedClock()
         self.tap: Tap | None = None
         self._onlooker: Onlooker | None = None
@@ -156,17 +156,18 @@ class TappedExecutor(Executor):
         self.tap = tap
         self._onlooker = onlooker
 
-    async def run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
+    async def run(self, call: Call) -> list[Any]:
+        script = call.script
+        count, flat = call.arguments("")
+        args = flat[count:]
         if self.tap is not None and script.name == "commit":
-            count, args = count_and_args
-            session, turn = (args[count + script.header.args.index(n)] for n in ("session", "turn"))
+            session, turn = (args[script.header.args.index(n)] for n in ("session", "turn"))
             self.tap.turns[str(session)] = str(turn)
 
         async def send() -> list[Any]:
-            reply = await super(TappedExecutor, self).run(script, count_and_args)
+            reply = await super(TappedExecutor, self).run(call)
             if self._onlooker is not None:
-                count, args = count_and_args
-                await self._onlooker.answered(script, args[count:], reply)
+                await self._onlooker.answered(script, args, reply)
             return reply
 
         return await self._through(script.name, send)
@@ -186,11 +187,7 @@ class TappedExecutor(Executor):
     async def _through(self, name: str, send: Callable[[], Awaitable[T]]) -> T:
         if self.tap is None:
             return await send()
-        try:
-            return await self.tap.through(name, send)
-        except StoreUnavailable:
-            self.losses += 1
-            raise
+        return await self.tap.through(name, send)
 
 
 def _named(command: Sequence[Value]) -> str:

@@ -65,7 +65,7 @@ class World:
             executor = await TappedExecutor.connect(self._url)
         else:
             redis = _fakeredis().FakeAsyncRedis
-            executor = TappedExecutor(
+            executor = TappedExecutor.given(
                 redis(server=self._server, protocol=2), redis(server=self._server, protocol=2)
             )
         executor.clock.ahead_ms = self._ahead_ms

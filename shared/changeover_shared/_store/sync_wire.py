@@ -1,0 +1,103 @@
+"""The connections to one server for code without an event loop: the same words as `wire.Wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis import Redis
+
+from changeover_shared._server.connect import close_sync, sync_client
+from changeover_shared._server.url import Target
+from changeover_shared._store.barrier import Need, barrier_of, confirmed_in
+from changeover_shared._store.replication import NO_REPLICATION, History
+from changeover_shared._store.scripts import Value
+
+BLOCKING_SLACK_S = 5.0
+
+
+class SyncWire:
+    """One server, as one process is connected to it; may be shared by threads."""
+
+    def __init__(self, client: Redis, blocking: Redis, *, name: str, history: History) -> None:
+        client.response_callbacks.clear()
+        blocking.response_callbacks.clear()
+        self.name = name
+        """Where the server is, as people may see it."""
+        self.history = history
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called when a connection broke: what answers afterwards may be another server."""
+        self._client = client
+        self._blocking = blocking
+
+    @classmethod
+    def to(cls, target: Target, *, name: str, timeout_s: float) -> SyncWire:
+        """The server of a target. Nothing is sent yet."""
+        history = History()
+        meet = history.meet_at_once
+        long_s = timeout_s * 2 + BLOCKING_SLACK_S
+        return cls(
+            sync_client(target, name=name, socket_timeout=timeout_s, meet=meet),
+            sync_client(target, name=name, socket_timeout=long_s, meet=meet),
+            name=target.shown,
+            history=history,
+        )
+
+    @classmethod
+    def given(cls, client: Redis, blocking: Redis) -> SyncWire:
+        """A server behind clients that somebody made, and that knows no replication."""
+        return cls(client, blocking, name="the given client", history=History(NO_REPLICATION))
+
+    def send(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        """Run commands in one pipeline; a reply or an error for each.
+
+        When the connection breaks, it is everybody's error: each of them may have run.
+        """
+        try:
+            return self._piped(self._client, commands)
+        except Exception as error:
+            self.doubt()
+            return [error] * len(commands)
+
+    def block(self, command: Sequence[Value], *, block_s: float) -> Any:
+        """Run one blocking read; `block_s` is at most twice the connection's time-out."""
+        try:
+            return self._blocking.execute_command(*command)  # type: ignore[no-untyped-call]
+        except Exception:
+            self.doubt()
+            raise
+
+    def met(self) -> str:
+        """The replication id of the server; makes a connection if there was none yet."""
+        if not self.history.replid:
+            answer = self.send([("PING",)])[0]
+            if isinstance(answer, BaseException):
+                raise answer
+        return self.history.replid
+
+    def confirmed(self, key: str, need: Need) -> tuple[int, str]:
+        """Wait until what was written before is as safe as `need` says: how many confirmed, and
+        the history that they confirmed. `key` is any key of this server."""
+        try:
+            return confirmed_in(self._piped(self._blocking, barrier_of(key, need)), need)
+        except Exception:
+            self.doubt()
+            raise
+
+    def doubt(self) -> None:
+        """Leave no idle connection to a server that may be gone or another one by now."""
+        self.on_lost()
+        for client in (self._client, self._blocking):
+            client.connection_pool.disconnect(inuse_connections=False)
+
+    def close(self) -> None:
+        """Close every connection; nothing is sent afterwards."""
+        close_sync(self._client)
+        close_sync(self._blocking)
+
+    @staticmethod
+    def _piped(client: Redis, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        with client.pipeline(transaction=False) as pipe:
+            for args in commands:
+                pipe.execute_command(*args)  # type: ignore[no-untyped-call]
+            return list(pipe.execute(raise_on_error=False))
