@@ -3,6 +3,7 @@
 PYTHON ?= python3
 SECONDS ?= 60
 SEED ?=
+STORM ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
@@ -50,8 +51,8 @@ format: .venv/.dev  ## Format, and write the generated files anew
 bench: .venv/.dev  ## Measure speed and memory on this machine (a few minutes)
 	@$(BIN)/python -m benchmarks
 
-chaos: .venv/.dev  ## Sweep, then kill and freeze workers, each for SECONDS (60), seeded by SEED, and check the promises
-	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+chaos: .venv/.dev  ## Sweep, strike workers, then Redis, each for SECONDS (60), seeded by SEED, or STORM alone (aof, pause, kills ...)
+	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(STORM:%=--storm %)
 
 clean:  ## Remove the virtual environment, caches and the embedded server's data
 	rm -rf .venv .changeover dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,8 +1,9 @@
-"""`make chaos`: sweeps scenarios on real servers, then kills, freezes and drains real workers while
-work comes in, and checks the promises.
+"""`make chaos`: sweeps scenarios on real servers, kills, freezes and drains real workers while work
+comes in, then has Redis itself killed, frozen, filled and cut off, and checks the promises.
 
-Each half is bounded by time (the sweeps per server) and seeded; prints each blow as it falls, and
-exits 1 with every broken promise.
+Each part is bounded by time (the sweeps per server, and each storm by itself) and seeded; prints
+each blow as it falls, and exits 1 with every broken promise. `--storm aof` runs nothing but the
+storms whose name begins so.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from changeover import SyncClient
 from changeover_shared._settings import read_settings
 from changeover_shared._store.sync_store import SyncStore
+from tests.chaos.storms import STORMS, named, storm_all
 from tests.chaos.sweeps import sweep_all
 from tests.support.main_job import ended, load, start_worker, supplier
 from tests.support.processes import Process, Processes, processes, wait_until
@@ -105,16 +107,30 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def storms_of(name: str) -> list[str]:
+    """The storms that an option names."""
+    found = named(name)
+    if not found:
+        raise argparse.ArgumentTypeError(f"no storm is called {name!r}")
+    return found
+
+
 def main() -> int:
     """Parse, rage, report."""
     parser = argparse.ArgumentParser(prog="make chaos")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument(
+        "--storm", type=storms_of, action="extend", default=[], help=", ".join(STORMS)
+    )
     options = parser.parse_args()
     say(f"seed {options.seed}, {options.seconds:g} s")
-    with tempfile.TemporaryDirectory(prefix="changeover-chaos-") as directory:
-        found = sweep_all(options.seconds, options.seed, say)
-        found += rage(options.seconds, options.seed, Path(directory))
+    found: list[str] = []
+    if not options.storm:
+        with tempfile.TemporaryDirectory(prefix="changeover-chaos-") as directory:
+            found += sweep_all(options.seconds, options.seed, say)
+            found += rage(options.seconds, options.seed, Path(directory))
+    found += storm_all(options.storm or list(STORMS), options.seconds, options.seed, say)
     for line in found:
         say(f"BROKEN {line}")
     say("every promise held" if not found else f"{len(found)} broken promises")

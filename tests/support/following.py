@@ -12,6 +12,37 @@ from changeover_shared._store.store import Store
 from changeover_worker.testing._promises import removed
 
 
+class Seen:
+    """What a follower was told, in the order in which it was."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.told: list[str] = []
+        """Each gap that it was told of."""
+        self._events: list[Event] = []
+        self._missing: set[int] = set()
+        self._again: list[int] = []
+
+    def note(self, event: Event) -> None:
+        """One more."""
+        if isinstance(event, Gap):
+            self.told.append(f"{event.first}..{event.last} {event.reason}")
+        else:
+            self._events.append(event)
+            self._missing |= set(range(self.last + 1, event.seq))
+            if event.seq <= self.last:
+                self._again.append(event.seq)
+        self.last = event.seq
+
+    def found(self) -> list[str]:
+        """What is wrong: numbers that came again or never, though no gap was told."""
+        missing = sorted(self._missing - removed(self._events))
+        return [
+            *([f"a follower never saw {missing}"] if missing else []),
+            *([f"a follower saw {self._again} again"] if self._again else []),
+        ]
+
+
 class Following:
     """Follows one session from its start until it is closed, whatever happens to the server."""
 
@@ -19,19 +50,17 @@ class Following:
         self._url = url
         self._settings = settings
         self._session = session
-        self._events: list[Event] = []
-        self._missing: set[int] = set()
-        self._wrong: list[str] = []
-        self._last = 0
-        self.told: list[str] = []
-        """Each gap that it was told of."""
+        self._seen = Seen()
         self._task = asyncio.create_task(self._follow())
 
+    @property
+    def told(self) -> list[str]:
+        """Each gap that it was told of."""
+        return [f"{self._session}: {gap}" for gap in self._seen.told]
+
     def found(self) -> list[str]:
-        """What is wrong: numbers that came again or never, though no gap was told."""
-        missing = sorted(self._missing - removed(self._events))
-        unseen = [f"{self._session}: a follower never saw {missing}"] if missing else []
-        return [*self._wrong, *unseen]
+        """What is wrong with what it was told."""
+        return [f"{self._session}: {text}" for text in self._seen.found()]
 
     async def caught_up(self, store: Store, within_s: float) -> str:
         """Wait until it has seen all that there is; what is wrong if that never happens."""
@@ -39,13 +68,13 @@ class Following:
         end = pulse.seq if pulse else 0
         try:
             async with asyncio.timeout(within_s):
-                while self._last < end:
+                while self._seen.last < end:
                     if self._task.done():
                         self._task.result()
-                        return f"{self._session}: a follower ended by itself at {self._last}"
+                        return f"{self._session}: a follower ended by itself at {self._seen.last}"
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            return f"{self._session}: a follower is at {self._last} of {end}"
+            return f"{self._session}: a follower is at {self._seen.last} of {end}"
         return ""
 
     async def aclose(self) -> None:
@@ -56,20 +85,9 @@ class Following:
     async def _follow(self) -> None:
         async with Client(self._url, settings=self._settings) as client:
             # Before its first event a follower is told of an outage; later it rides it out.
-            while not self._events:
+            while not self._seen.last:
                 try:
-                    async for event in client.follow(self._session, after=self._last):
-                        self._note(event)
+                    async for event in client.follow(self._session, after=self._seen.last):
+                        self._seen.note(event)
                 except StoreUnavailable:
                     await asyncio.sleep(0.1)
-
-    def _note(self, event: Event) -> None:
-        if isinstance(event, Gap):
-            lost = f"{event.first}..{event.last} {event.reason}"
-            self.told.append(f"{self._session}: {lost}")
-        else:
-            self._events.append(event)
-            self._missing |= set(range(self._last + 1, event.seq))
-            if event.seq <= self._last:
-                self._wrong.append(f"{self._session}: a follower saw {event.seq} again")
-        self._last = event.seq

@@ -82,7 +82,8 @@ class FleetAtWork:
         self._url = url
         self._running = running
         self._told = told
-        self._tool_log = tool_log
+        self.tool_log = tool_log
+        """Where each run of a tool has left a line."""
         self._seed = seed
         self._settings = read_settings(**told)
         self._stop = asyncio.Event()
@@ -133,7 +134,7 @@ class FleetAtWork:
         broken += [text for one in self._following.values() for text in one.found()]
         broken += [f"{one.name} died: {one.text[-500:]}" for one in self._dead()]
         broken += await asyncio.to_thread(self._violations, kept)
-        runs = runs_in(self._tool_log)
+        runs = runs_in(self.tool_log)
         return Report(
             accepted=len(self.sent),
             ended=len(kept) - len(open_),
@@ -157,7 +158,7 @@ class FleetAtWork:
         return self._running.python(
             name, "-m", "changeover_worker", "tests.support.storm_app:app",
             "--name", name, "--concurrency", "40",
-            TOOL_LOG=str(self._tool_log),
+            TOOL_LOG=str(self.tool_log),
             **environment(self._told, url=self._url),
         )  # fmt: skip
 
