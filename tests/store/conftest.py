@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 
 import fakeredis
@@ -12,7 +12,8 @@ import pytest
 from changeover_shared._store.executor import Executor
 from tests.support.driving import Driver
 from tests.support.fleet import TARGETS, Stores, fake_executor, small_settings, stores_on
-from tests.support.servers import flush, running_server
+from tests.support.losing import LEFT_OUT, LOSING, losses_before
+from tests.support.servers import SERVERS, flush, running_server
 
 
 class Servers(dict[str, str]):
@@ -33,18 +34,26 @@ def servers() -> Iterator[dict[str, str]]:
         yield Servers(stack)
 
 
-@pytest.fixture(params=TARGETS)
+@pytest.fixture(params=(*TARGETS, LOSING))
 async def stores(request: pytest.FixtureRequest, servers: dict[str, str]) -> AsyncIterator[Stores]:
-    """Both sides of the store on an empty server of each kind."""
+    """Both sides of the store on an empty server of each kind, and once where every script loses
+    its first reply."""
     connect: Callable[[], Awaitable[Executor]]
-    if request.param == "fakeredis":
-        connect = connected_to_fake(fakeredis.FakeServer())
-    else:
-        flush(servers[request.param])
-        connect = partial(Executor.connect, servers[request.param])
-    async with stores_on(await connect(), small_settings()) as found:
-        found.connect = connect
-        yield found
+    async with AsyncExitStack() as around:
+        if request.param == "fakeredis":
+            connect = connected_to_fake(fakeredis.FakeServer())
+        elif request.param == LOSING:
+            if reason := LEFT_OUT.get(request.function.__name__):
+                pytest.skip(reason)
+            url = servers[SERVERS[-1]]
+            flush(url)
+            connect = (await around.enter_async_context(losses_before(url))).connect
+        else:
+            flush(servers[request.param])
+            connect = partial(Executor.connect, servers[request.param])
+        async with stores_on(await connect(), small_settings()) as found:
+            found.connect = connect
+            yield found
 
 
 def connected_to_fake(server: fakeredis.FakeServer) -> Callable[[], Awaitable[Executor]]:

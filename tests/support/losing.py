@@ -1,0 +1,134 @@
+"""A store to which every script is repeated, because its first reply is lost on the way.
+
+The caller gets the first answer, so a test runs behind the losses as it runs without them; that
+the repeat says what it must and changes nothing is checked here, at each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import hiredis
+from redis.exceptions import ResponseError
+
+from changeover_shared._errors import ChangeoverError, StoreUnavailable
+from changeover_shared._store.executor import Call, Executor
+from changeover_shared._store.scripts import Script, Value
+from changeover_worker.testing._snapshot import every_key
+from tests.support.driving import text
+from tests.support.proxy import Proxy, proxy_before
+from tests.support.repeats import changed_wrongly, expected, timeless
+
+LOSING = "losing"
+"""What the target is called."""
+
+LEFT_OUT: Mapping[str, str] = {
+    "test_a_batch_keeps_its_order_although_its_script_comes_and_goes": (
+        "it is about one pipeline, and here each script is sent alone"
+    ),
+    "test_settled_receipts_are_forgotten_by_age_and_open_ones_never": (
+        "it is about a purge that stops at its limit, where a repeat rightly goes on"
+    ),
+}
+"""Tests that do not run behind the losses, each with the reason."""
+
+
+@dataclass
+class Losses:
+    """Where replies are lost, and a connection beside it to compare what Redis holds."""
+
+    proxy: Proxy
+    aside: Executor
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A lost reply takes its connection along, and with it whatever else was on the way."""
+
+    async def connect(self) -> Executor:
+        """Connect a client behind the losses."""
+        executor = await LosingExecutor.connect(self.proxy.url)
+        executor.losses_of = self
+        return executor
+
+
+class LosingExecutor(Executor):
+    """Loses the first reply to every script, and looks hard at the repeat."""
+
+    losses_of: Losses
+
+    async def run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
+        async with self.losses_of.one_at_a_time:
+            first = await self._lost(script, count_and_args)
+            await self._repeat(script, count_and_args, first)
+        if isinstance(first, Exception):
+            raise first
+        self.clock.saw(int(first[-1]))
+        return [first[0].decode(), *first[1:-1]]
+
+    async def run_all(self, calls: Sequence[Call]) -> list[list[Any] | Exception]:
+        """One by one, so that each of them loses a reply of its own."""
+        answers: list[list[Any] | Exception] = []
+        for call in calls:
+            try:
+                answers.append(await self.run(*call))
+            except ChangeoverError as error:
+                answers.append(error)
+        return answers
+
+    async def command(self, *args: Value) -> Any:
+        async with self.losses_of.one_at_a_time:
+            return await super().command(*args)
+
+    async def commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+        async with self.losses_of.one_at_a_time:
+            return await super().commands(commands)
+
+    async def replication_id(self) -> str:
+        async with self.losses_of.one_at_a_time:
+            return await super().replication_id()
+
+    async def _lost(self, script: Script, count_and_args: tuple[int, list[Value]]) -> Any:
+        """Run the script and lose its reply, which is returned as it was on the wire."""
+        proxy = self.losses_of.proxy
+        already = len(proxy.lost)
+        proxy.lose_next()
+        try:
+            told = await super().run(script, count_and_args)
+        except StoreUnavailable:
+            (lost,) = proxy.lost[already:]
+        else:
+            raise AssertionError(f"nothing was lost: {told}")
+        reader = hiredis.Reader(replyError=ResponseError)
+        reader.feed(lost.reply.raw)
+        return reader.gets()
+
+    async def _repeat(
+        self, script: Script, count_and_args: tuple[int, list[Value]], first: Any
+    ) -> None:
+        aside = self.losses_of.aside
+        before = await every_key(aside)
+        try:
+            again = await super().run(script, count_and_args)
+        except Exception as error:
+            assert isinstance(first, Exception), f"{script.name}: {first}, then {error}"
+            assert str(first) in str(error)
+        else:
+            assert not isinstance(first, Exception), f"{script.name}: {first}, then {again}"
+            wanted = expected(script.name, text(first[:-1]))
+            found = timeless(script.name, text(again))
+            assert found == wanted, f"the repeat of {script.name} has another answer"
+        wrong = changed_wrongly(script.name, before, await every_key(aside))
+        assert not wrong, f"the repeat of {script.name} has changed {wrong}"
+
+
+@asynccontextmanager
+async def losses_before(url: str) -> AsyncIterator[Losses]:
+    """The losses before the server of a `redis://` URL."""
+    with proxy_before(url) as proxy:
+        aside = await Executor.connect(url)
+        try:
+            yield Losses(proxy, aside)
+        finally:
+            await aside.aclose()
