@@ -16,8 +16,9 @@ import hiredis
 from redis.exceptions import ResponseError
 
 from changeover_shared._errors import ChangeoverError, StoreUnavailable
-from changeover_shared._store.executor import Call, Executor
-from changeover_shared._store.scripts import Script, Value
+from changeover_shared._store.calls import Call
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.scripts import Value
 from changeover_worker.testing._snapshot import every_key
 from tests.support.driving import text
 from tests.support.proxy import Proxy, proxy_before
@@ -58,10 +59,10 @@ class LosingExecutor(Executor):
 
     losses_of: Losses
 
-    async def run(self, script: Script, count_and_args: tuple[int, list[Value]]) -> list[Any]:
+    async def run(self, call: Call) -> list[Any]:
         async with self.losses_of.one_at_a_time:
-            first = await self._lost(script, count_and_args)
-            await self._repeat(script, count_and_args, first)
+            first = await self._lost(call)
+            await self._repeat(call, first)
         if isinstance(first, Exception):
             raise first
         self.clock.saw(int(first[-1]))
@@ -72,7 +73,7 @@ class LosingExecutor(Executor):
         answers: list[list[Any] | Exception] = []
         for call in calls:
             try:
-                answers.append(await self.run(*call))
+                answers.append(await self.run(call))
             except ChangeoverError as error:
                 answers.append(error)
         return answers
@@ -85,17 +86,13 @@ class LosingExecutor(Executor):
         async with self.losses_of.one_at_a_time:
             return await super().commands(commands)
 
-    async def replication_id(self) -> str:
-        async with self.losses_of.one_at_a_time:
-            return await super().replication_id()
-
-    async def _lost(self, script: Script, count_and_args: tuple[int, list[Value]]) -> Any:
+    async def _lost(self, call: Call) -> Any:
         """Run the script and lose its reply, which is returned as it was on the wire."""
         proxy = self.losses_of.proxy
         already = len(proxy.lost)
         proxy.lose_next()
         try:
-            told = await super().run(script, count_and_args)
+            told = await super().run(call)
         except StoreUnavailable:
             (lost,) = proxy.lost[already:]
         else:
@@ -104,23 +101,22 @@ class LosingExecutor(Executor):
         reader.feed(lost.reply.raw)
         return reader.gets()
 
-    async def _repeat(
-        self, script: Script, count_and_args: tuple[int, list[Value]], first: Any
-    ) -> None:
+    async def _repeat(self, call: Call, first: Any) -> None:
+        name = call.script.name
         aside = self.losses_of.aside
         before = await every_key(aside)
         try:
-            again = await super().run(script, count_and_args)
+            again = await super().run(call)
         except Exception as error:
-            assert isinstance(first, Exception), f"{script.name}: {first}, then {error}"
+            assert isinstance(first, Exception), f"{name}: {first}, then {error}"
             assert str(first) in str(error)
         else:
-            assert not isinstance(first, Exception), f"{script.name}: {first}, then {again}"
-            wanted = expected(script.name, text(first[:-1]))
-            found = timeless(script.name, text(again))
-            assert found == wanted, f"the repeat of {script.name} has another answer"
-        wrong = changed_wrongly(script.name, before, await every_key(aside))
-        assert not wrong, f"the repeat of {script.name} has changed {wrong}"
+            assert not isinstance(first, Exception), f"{name}: {first}, then {again}"
+            wanted = expected(name, text(first[:-1]))
+            found = timeless(name, text(again))
+            assert found == wanted, f"the repeat of {name} has another answer"
+        wrong = changed_wrongly(name, before, await every_key(aside))
+        assert not wrong, f"the repeat of {name} has changed {wrong}"
 
 
 @asynccontextmanager
