@@ -16,6 +16,7 @@ from changeover_shared._errors import Invalid, PayloadDamaged, PayloadKeyMissing
 from changeover_shared._store.keys import Keys
 from changeover_shared._store.payloads import (
     MAGIC,
+    NOTHING,
     OVERHEAD,
     PLAIN,
     EncryptedPayloads,
@@ -93,8 +94,9 @@ def test_what_is_cut_off_does_not_open(plain: bytes, data: st.DataObject) -> Non
         PAYLOADS.of("s:1").open("event", stored[:end])
 
 
-def test_what_is_empty_stays_empty() -> None:
+def test_what_says_nothing_stays_as_it_is() -> None:
     assert PAYLOADS.of("s:1").seal("prefix", "") == ""
+    assert PAYLOADS.of("s:1").seal("context", "{}") == "{}"
     assert PAYLOADS.of("s:1").open("checkpoint", b"") == b""
 
 
@@ -240,7 +242,7 @@ def test_a_request_leaves_with_its_payloads_encrypted_and_nothing_else(name: str
     assert (found.name, found.keys, found.each) == (request.name, request.keys, request.each)
     mine = PAYLOADS.of(SESSION)
     for arg, value in request.args.items():
-        if arg in header.sealed and value:
+        if arg in header.sealed and value not in NOTHING:
             assert is_sealed(bytes(found.args[arg]))  # type: ignore[arg-type]
         else:
             assert found.args[arg] == value
@@ -249,7 +251,7 @@ def test_a_request_leaves_with_its_payloads_encrypted_and_nothing_else(name: str
         for record, after in zip(records, (found.lists or {})[of_list], strict=True):
             for field, value, now in zip(fields, record, after, strict=True):
                 kind = header.sealed.get(f"{of_list}.{field}")
-                if kind is None or not value:
+                if kind is None or value in NOTHING:
                     assert now == value
                 else:
                     assert isinstance(now, bytes) and isinstance(value, str)

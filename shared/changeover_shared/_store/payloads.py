@@ -29,6 +29,7 @@ Kind = Literal["submission", "context", "event", "checkpoint", "item", "prefix",
 MAGIC: Final = b"\x01co\x01"
 """What no JSON begins with; the last byte is the version of the form."""
 KEY_BYTES: Final = 32
+NOTHING: Final = ("", "{}")
 _ID_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
@@ -69,8 +70,8 @@ class SessionPayloads:
         self.session_id = session_id
 
     def seal(self, kind: Kind, plain: Value) -> Value:
-        """A value as it is stored. An empty one stays empty, for scripts that ask whether there
-        is one."""
+        """A value as it is stored. One that says nothing stays as it is: scripts ask whether
+        there is one, and it needs no key for ever."""
         return plain
 
     def open(self, kind: Kind, stored: bytes) -> bytes:
@@ -170,7 +171,7 @@ class _Encrypted(SessionPayloads):
         self._ring = ring
 
     def seal(self, kind: Kind, plain: Value) -> Value:
-        if not plain:
+        if plain in NOTHING:
             return plain
         content = plain if isinstance(plain, bytes) else str(plain).encode()
         return self._ring.seal(content, kind=kind, session_id=self.session_id)

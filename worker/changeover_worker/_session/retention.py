@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from changeover_shared._errors import PayloadError
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Head
@@ -27,10 +28,19 @@ async def trim_if_due(store: LeaseStore, settings: Settings, session_id: str, he
     if not is_due(head, settings):
         return
     oldest = head.turns - settings.turns_kept + 1
-    record = await store.read_turn(session_id, oldest) if oldest > 1 else None
     await store.trim(
         session_id,
         events=settings.journal_events,
         records=settings.turns_kept,
-        items_from=0 if record is None else record.first_item,
+        items_from=await _first_item(store, session_id, oldest) if oldest > 1 else 0,
     )
+
+
+async def _first_item(store: LeaseStore, session_id: str, number: int) -> int:
+    """The first transcript item of a turn; 0 when that cannot be told, and so nothing goes."""
+    try:
+        record = await store.read_turn(session_id, number)
+    except PayloadError:
+        # Its key was dropped: the session can do without that turn.
+        return 0
+    return 0 if record is None else record.first_item

@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from changeover_shared._checkpoint import Execution
+from changeover_shared._errors import PayloadDamaged
 from changeover_shared._events import Failure
 from changeover_shared._ops import InterruptOp, ResumeSessionOp, RollbackOp, TurnOp, decode_op
 from changeover_shared._store.keys import queue_of
@@ -185,7 +186,10 @@ class SessionRun:
         """The context of the session that the op names, if it names one of the same tenant."""
         if not isinstance(op, ResumeSessionOp):
             return None
-        head = await self._running.store.read_head(op.target)
+        try:
+            head = await self._running.store.read_head(op.target)
+        except PayloadDamaged:
+            return None
         if head is None or head.status is Status.DELETED:
             return None
         if head.tenant != self._running.loaded.tenant:
