@@ -23,7 +23,7 @@ import unasync  # type: ignore[import-untyped]
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 GENERATED: Final[dict[str, tuple[str, ...]]] = {
-    "shared/changeover_shared/_store": ("fleet", "servers", "store", "upkeep"),
+    "shared/changeover_shared/_store": ("fleet", "fsync", "servers", "store", "upkeep"),
     "producer/changeover": (
         "_catalogue",
         "_client",

@@ -51,7 +51,8 @@ class Client(Reader):
         """Accept one message durably. When this returns, it ends exactly once.
 
         Safe to repeat with the same `id`. Raises `Busy`, `Closed`, `Deleted`, `IdReused`,
-        `IdExpired`, and `StoreUnavailable`, whose `submission_id` is the one to repeat with.
+        `IdExpired`, and `StoreUnavailable` or `NotDurable`, whose `submission_id` is the one to
+        repeat with.
         """
         return await self._send(
             message_submit(submission(session, message, options), self._settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,7 +14,7 @@ from changeover_shared._events import Message as MessageEvent
 from changeover_shared._identifiers import identifier, name, new_submission_id
 from changeover_shared._items import Attachment, Json
 from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
-from changeover_shared._settings import Settings
+from changeover_shared._settings import Durability, Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Submit
 
@@ -58,6 +58,8 @@ class Submission:
     """None keeps the session's metadata, `{}` clears it."""
     model: str | None = field(default=None, kw_only=True)
     """Use this model of the app from this message on."""
+    durability: Durability | None = field(default=None, kw_only=True)
+    """What it waits for before it counts as accepted; None for CHANGEOVER_DURABILITY."""
 
 
 class Options(TypedDict, total=False):
@@ -70,6 +72,7 @@ class Options(TypedDict, total=False):
     context: Mapping[str, str] | None
     metadata: Mapping[str, Json] | None
     model: str | None
+    durability: Durability | None
 
 
 def submission(session: str, message: str | Message, options: Options) -> Submission:
@@ -114,6 +117,7 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
         ),
         priority=_priority(wanted.priority),
         event=event,
+        durability=_durability(wanted.durability),
     )
 
 
@@ -182,6 +186,13 @@ def _bounded(what: str, text: str, limit: int, *, remedy: str = "send less") -> 
 def _priority(value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value not in PRIORITIES:
         raise Invalid(field="priority", reason=f"{value!r:.80} is no whole number from -2 to 2")
+    return value
+
+
+def _durability(value: Durability | None) -> Durability | None:
+    if value is not None and value not in get_args(Durability):
+        known = ", ".join(get_args(Durability))
+        raise Invalid(field="durability", reason=f"{value!r:.80} is not one of {known}")
     return value
 
 

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from changeover._answers import receipt_of, refused_item, refused_of
 from changeover._backoff import pauses
 from changeover._submission import Submission, message_submit
-from changeover_shared._errors import ChangeoverError, Invalid, RequestError, StoreUnavailable
+from changeover_shared._errors import (
+    ChangeoverError,
+    Invalid,
+    NotDurable,
+    RequestError,
+    StoreUnavailable,
+)
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._settings import Settings
 from changeover_shared._store.records import Submit, Submitted
@@ -24,8 +30,9 @@ def submit_chunk(
 ) -> list[Receipt | Refused]:
     """Answer each submission, in order: accepted or refused. Raises only once closed: `Invalid`.
 
-    What Redis did not answer is sent again with the same id until `PATIENCE_S` has passed; such a
-    submission may land behind a later one of its session that was answered at once.
+    What Redis did not answer, or not confirm, is sent again with the same id until `PATIENCE_S`
+    has passed; such a submission may land behind a later one of its session that was answered at
+    once.
     """
     answers: dict[int, Receipt | Refused] = {}
     waiting: list[tuple[int, Submit]] = []
@@ -36,7 +43,7 @@ def submit_chunk(
             answers[place] = refused_item(item, error)
     give_up_at = time.monotonic() + PATIENCE_S
     backoff = pauses()
-    lost: list[StoreUnavailable] = []
+    lost: list[StoreUnavailable | NotDurable] = []
     while waiting:
         try:
             found: Sequence[Answer] = store.submit_all([submit for _, submit in waiting])
@@ -48,7 +55,7 @@ def submit_chunk(
         unanswered: list[tuple[int, Submit]] = []
         lost = []
         for (place, submit), answer in zip(waiting, found, strict=True):
-            if isinstance(answer, StoreUnavailable) and time.monotonic() < give_up_at:
+            if isinstance(answer, StoreUnavailable | NotDurable) and time.monotonic() < give_up_at:
                 unanswered.append((place, submit))
                 lost.append(answer)
             elif isinstance(answer, ChangeoverError):

@@ -14,6 +14,7 @@
     - NotCompleted                  raised by `run` alone, carries the outcome
       > TurnFailed, TurnAborted, Superseded, CancelledSubmission, DeadLettered
   + StoreUnavailable              Redis did not answer; the outcome is unknown
+  + NotDurable                    it was done, and is not yet as safe as was asked for
   + LeaseError                    this worker no longer speaks for the session
     - LeaseLost, LeaseGone, LeaseExpired, SessionDeleted
   + SetupError                    start-up; exit 78
@@ -318,6 +319,36 @@ def _plain(where: str, reason: str) -> str:
     if not where.startswith("rediss://") or "certificate" in reason.lower():
         return ""
     return "if the server does not speak TLS, use redis://; else "
+
+
+class NotDurable(ChangeoverError):
+    """What was asked for was done, and its disk or replicas have not confirmed it in time."""
+
+    code = "not_durable"
+
+    def __init__(
+        self,
+        *,
+        durability: str,
+        confirmed: int,
+        needed: int,
+        waited: timedelta,
+        submission_id: str | None = None,
+    ) -> None:
+        who = "replicas" if durability == "replica" else "disks"
+        if submission_id is None:
+            said, again = "it was done", "asking again"
+        else:
+            said, again = "accepted", f"submitting again with id {submission_id!r}"
+        super().__init__(
+            f"{said}; {confirmed} of {needed} {who} confirmed within "
+            f"{waited / timedelta(milliseconds=1):.0f} ms, until then a failover may forget it; "
+            f"{again} is safe and waits anew"
+        )
+        self.submission_id = submission_id
+        self.durability = durability
+        self.confirmed = confirmed
+        self.needed = needed
 
 
 class LeaseError(ChangeoverError):

@@ -14,7 +14,7 @@ UNKNOWN: Final = 3
 REFUSED: Final = 4
 """Busy, closed, already running."""
 UNANSWERED: Final = 5
-"""Redis did not answer: the outcome is unknown."""
+"""Redis did not answer, or not confirm: asking again is safe."""
 TIMED_OUT: Final = 6
 """The wait is over, the work goes on."""
 BUG: Final = 70

@@ -14,6 +14,7 @@ from changeover_shared._errors import (
     ChangeoverError,
     Invalid,
     NotCompleted,
+    NotDurable,
     RequestError,
     SetupError,
     StoreUnavailable,
@@ -42,6 +43,7 @@ _CODES: tuple[tuple[type[ChangeoverError], int], ...] = (
     (WaitTimeout, TIMED_OUT),
     (RequestError, REFUSED),
     (StoreUnavailable, UNANSWERED),
+    (NotDurable, UNANSWERED),
     (SetupError, MISCONFIGURED),
 )
 

@@ -28,6 +28,7 @@ from changeover_shared._errors import Invalid
 from changeover_shared._exit_codes import DONE, ENDED_BADLY, UNANSWERED, WRONG_USAGE
 from changeover_shared._items import Attachment, Json
 from changeover_shared._results import Receipt, Refused
+from changeover_shared._settings import Durability
 from changeover_shared._units import Duration
 from changeover_shared._words import Ending
 
@@ -57,6 +58,7 @@ class Defaults:
     agent: str | None
     model: str | None
     priority: int
+    durability: Durability | None
 
 
 @dataclass
@@ -174,6 +176,7 @@ def parse(raw: bytes, defaults: Defaults, seen: Counter[str]) -> Submission:
         queue=line.queue,
         priority=defaults.priority if line.priority is None else line.priority,
         model=line.model or defaults.model,
+        durability=defaults.durability,
         context=line.context,
         metadata=line.metadata,
     )

@@ -8,18 +8,19 @@ import sys
 from collections.abc import Coroutine
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
 from changeover._answers import not_completed
 from changeover._client import Client
 from changeover.cli._many import Defaults, submit_file
-from changeover.cli._options import Agent, Json, Redis
+from changeover.cli._options import Agent, Json, Redis, one_of
 from changeover.cli._output import note, say, say_json, shown
 from changeover_shared._errors import WaitTimeout
 from changeover_shared._exit_codes import DONE, ENDED_BADLY
 from changeover_shared._results import Outcome, Receipt
+from changeover_shared._settings import Durability
 from changeover_shared._units import duration
 from changeover_shared._words import Ending
 
@@ -40,6 +41,15 @@ def submit(
         str | None, typer.Option("--model", help="Use this model of the app from here on.")
     ] = None,
     priority: Annotated[int, typer.Option("--priority", help="-2 to 2: a bounded head start.")] = 0,
+    durability: Annotated[
+        str | None,
+        typer.Option(
+            "--durability",
+            metavar="memory|fsync|replica",
+            help="What it waits for before it counts as accepted.",
+            parser=one_of(*get_args(Durability)),
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the ending.")] = False,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="30s", help="Wait no longer than this.")
@@ -59,11 +69,12 @@ def submit(
     """Send a message."""
     if timeout is not None and not wait:
         raise typer.BadParameter("--timeout bounds --wait")
+    safe = cast(Durability | None, durability)
     span = None if timeout is None else duration(timeout, field="--timeout")
     if many is not None:
         if session is not None or submission_id is not None:
             raise typer.BadParameter("--many takes its sessions, texts and ids from the file")
-        defaults = Defaults(agent=agent, model=model, priority=priority)
+        defaults = Defaults(agent=agent, model=model, priority=priority, durability=safe)
         sending = submit_file(many, defaults, url=redis, wait=wait, timeout=span, as_json=as_json)
         raise typer.Exit(_run(sending))
     if session is None:
@@ -73,7 +84,13 @@ def submit(
     async def send() -> int:
         async with Client(redis) as client:
             receipt = await client.submit(
-                session, said, id=submission_id, agent=agent, model=model, priority=priority
+                session,
+                said,
+                id=submission_id,
+                agent=agent,
+                model=model,
+                priority=priority,
+                durability=safe,
             )
             if not wait:
                 _show_receipt(receipt, as_json=as_json)

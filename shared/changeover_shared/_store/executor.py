@@ -121,12 +121,15 @@ class Executor:
     async def confirmed(self, keys: Sequence[str], need: Need) -> list[tuple[int, str]]:
         """Wait until what was written before to the servers of keys is as safe as `need` says.
 
-        For each key, how many confirmed, and the replication id of the server that says so.
+        For each key, how many confirmed, and the replication id of the server that says so: none
+        and '' where no server answered.
         """
-        with foreign_errors():
-            wires = [await self._servers.of(key) for key in keys]
-            at = zip(wires, keys, strict=True)
-            return list(await asyncio.gather(*(wire.confirmed(key, need) for wire, key in at)))
+        return list(await asyncio.gather(*(self._confirmed(key, need) for key in keys)))
+
+    @property
+    def changes(self) -> int:
+        """How often a server turned out to be another one, or the same after a restart."""
+        return self._servers.changes
 
     async def aclose(self) -> None:
         """Wait for what is on the wire, then close every connection; nothing is sent afterwards."""
@@ -143,6 +146,13 @@ class Executor:
                 if isinstance(item.answer, BaseException):
                     raise item.answer
         return [item.answer for item in items]
+
+    async def _confirmed(self, key: str, need: Need) -> tuple[int, str]:
+        try:
+            with foreign_errors():
+                return await (await self._servers.of(key)).confirmed(key, need)
+        except StoreUnavailable:
+            return 0, ""
 
     async def _run(self, items: Sequence[Item[Wire]]) -> None:
         """Send everything to where it belongs, until nothing is sent elsewhere any more."""

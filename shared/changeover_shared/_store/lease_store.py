@@ -43,6 +43,7 @@ from changeover_shared._store.records import (
     Renewed,
     Work,
 )
+from changeover_shared._store.requests import Request
 from changeover_shared._words import GiveUp, Status
 
 T = TypeVar("T")
@@ -61,10 +62,11 @@ class LeaseStore:
         self.settings = fleet.settings
         self._fleet = fleet
         self._lost = False
+        self._changes = 0
         self.on_lost: Callable[[str], None] = lambda reason: None
         """Called when Redis stops answering, with the reason."""
-        self.on_back: Callable[[], None] = lambda: None
-        """Called when it answers again."""
+        self.on_back: Callable[[bool], None] = lambda another: None
+        """Called when it answers again: whether it is another server, or was restarted."""
 
     @classmethod
     async def open(cls, url: str, settings: Settings, *, name: str = "") -> LeaseStore:
@@ -210,7 +212,9 @@ class LeaseStore:
         Raises `LeaseError`: then nothing was written and this holder must stop.
         """
         request = requests.commit(self.keys, lease, commit)
-        reply = await self._until_answered(lambda: self._fleet.call(request))
+        reply = await self._until_answered(
+            lambda: self._safe_call(request) if commit.durable else self._fleet.call(request)
+        )
         if error := decode.lease_error(reply, lease.session_id, lease.fence):
             raise error
         answer = decode.committed(reply)
@@ -403,6 +407,24 @@ class LeaseStore:
     async def _read(self, *args: str | int) -> Any:
         return await self._until_answered(lambda: self._fleet.executor.command(*args))
 
+    async def _safe_call(self, request: Request) -> list[Any]:
+        """Run a script until what it answers is as safe as this process was told.
+
+        The repeat is answered like the first; after a failover that forgot it, it says so. Raises
+        `StoreUnavailable`.
+        """
+        durability = self.settings.durability
+        marks = await self._fleet.marks([request.partition])
+        reply = await self._fleet.call(request)
+        while True:
+            (found,) = (await self._fleet.confirm(marks, durability)).values()
+            if not found.same_history:
+                raise StoreUnavailable(reason="its server was replaced meanwhile")
+            if found.enough:
+                return reply
+            self._note_lost(str(self._fleet.not_durable(durability, found)))
+            await asyncio.sleep(FIRST_PAUSE_S)
+
     async def _evict_from(self, at: PartitionKeys, held: list[tuple[str, str]]) -> int:
         count = 0
         for start in range(0, len(held), EVICT_BATCH):
@@ -446,7 +468,9 @@ class LeaseStore:
     def _note_back(self) -> None:
         if self._lost:
             self._lost = False
-            self.on_back()
+            changes = self._fleet.executor.changes
+            self.on_back(changes != self._changes)
+            self._changes = changes
 
 
 async def _joined(executor: Executor, settings: Settings) -> Fleet:

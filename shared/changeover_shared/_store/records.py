@@ -8,6 +8,7 @@ from typing import Literal
 
 from changeover_shared._errors import PayloadError
 from changeover_shared._events import Event
+from changeover_shared._settings import Durability
 from changeover_shared._words import CommitKind, Ending, Next, Status
 
 
@@ -261,6 +262,9 @@ class Commit:
     max_step_ms: int = 600_000
     """How long the next step may take before the lease stops being renewed."""
     quantum_left: bool = True
+    durable: bool = False
+    """What follows may do what must not be done twice: it waits until this is as safe as the
+    process was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +331,8 @@ class Submit:
     may_create: bool = True
     event: Event | None = None
     """Written with the submission: the `message` event."""
+    durability: Durability | None = None
+    """What it waits for before it counts as accepted; None for what the process was told."""
 
 
 @dataclass(frozen=True, slots=True)

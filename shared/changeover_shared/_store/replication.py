@@ -7,7 +7,6 @@ server, and does no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from redis import exceptions as foreign
@@ -24,8 +23,8 @@ class History:
     def __init__(self, replid: str = "") -> None:
         self.replid = replid
         """Its replication id; empty until a connection has been made."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when a connection has met another history than the one before."""
+        self.changes = 0
+        """How often a connection has met another history than the one before."""
 
     async def meet(self, connection: AsyncConnection) -> None:
         """Prepare a new connection, and learn who is there. Raises what redis-py raises."""
@@ -45,7 +44,7 @@ class History:
             raise foreign.ReadOnlyError("READONLY it is a replica; use the URL of its primary")
         before, self.replid = self.replid, facts.get("master_replid", NO_REPLICATION)
         if before not in ("", self.replid):
-            self.on_change()
+            self.changes += 1
             raise foreign.ConnectionError("another server answers, or the same after a restart")
 
 

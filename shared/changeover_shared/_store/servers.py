@@ -33,6 +33,10 @@ class Servers(Protocol):
     def asked(self, error: foreign.AskError) -> Wire | None:
         """Who has a key that is on its way; None when that cannot be."""
 
+    @property
+    def changes(self) -> int:
+        """How often a server turned out to be another one, or the same after a restart."""
+
     async def aclose(self) -> None:
         """Close every connection."""
 
@@ -60,6 +64,11 @@ class OneServer:
     def asked(self, error: foreign.AskError) -> Wire | None:
         """As `moved`."""
         return None
+
+    @property
+    def changes(self) -> int:
+        """How often it turned out to be another one."""
+        return self._wire.history.changes
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -116,6 +125,11 @@ class Cluster:
     def asked(self, error: foreign.AskError) -> Wire | None:
         """Where a key already is, while its slot is not."""
         return self._wire((error.host, error.port))
+
+    @property
+    def changes(self) -> int:
+        """How often a server turned out to be another one."""
+        return sum(wire.history.changes for wire in self._wires.values())
 
     async def aclose(self) -> None:
         """Close every connection."""

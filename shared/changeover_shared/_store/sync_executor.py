@@ -110,15 +110,11 @@ class SyncExecutor:
     def confirmed(self, keys: Sequence[str], need: Need) -> list[tuple[int, str]]:
         """Wait until what was written before to the servers of keys is as safe as `need` says.
 
-        For each key, how many confirmed, and the replication id of the server that says so.
+        For each key, how many confirmed, and the replication id of the server that says so: none
+        and '' where no server answered.
         """
         answers: dict[SyncWire, tuple[int, str]] = {}
-        with self._errors():
-            wires = [self._servers.of(key) for key in keys]
-            for wire, key in zip(wires, keys, strict=True):
-                if wire not in answers:
-                    answers[wire] = wire.confirmed(key, need)
-        return [answers[wire] for wire in wires]
+        return [self._confirmed(key, need, answers) for key in keys]
 
     def close(self) -> None:
         """Close every connection; nothing is sent afterwards."""
@@ -147,6 +143,18 @@ class SyncExecutor:
                 if isinstance(item.answer, BaseException):
                     raise item.answer
         return [item.answer for item in items]
+
+    def _confirmed(
+        self, key: str, need: Need, answers: dict[SyncWire, tuple[int, str]]
+    ) -> tuple[int, str]:
+        try:
+            with self._errors():
+                wire = self._servers.of(key)
+                if wire not in answers:
+                    answers[wire] = wire.confirmed(key, need)
+                return answers[wire]
+        except StoreUnavailable:
+            return 0, ""
 
     def _run(self, items: Sequence[Item[SyncWire]]) -> None:
         """Send everything to where it belongs, until nothing is sent elsewhere any more."""

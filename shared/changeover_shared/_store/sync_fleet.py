@@ -12,10 +12,11 @@ import json
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-from changeover_shared._errors import FormatTooNew, PartitionMismatch, StoreUnavailable
-from changeover_shared._settings import Settings
+from changeover_shared._errors import FormatTooNew, NotDurable, PartitionMismatch, StoreUnavailable
+from changeover_shared._settings import Durability, Settings
+from changeover_shared._store.barrier import Need
 from changeover_shared._store.calls import Call
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.keys import Keys, PartitionKeys
@@ -33,12 +34,25 @@ from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import Value, script
 from changeover_shared._store.sealing import sealed
 from changeover_shared._store.sync_executor import SyncExecutor
+from changeover_shared._store.sync_fsync import fsyncs_each_write
+from changeover_shared._units import milliseconds
 from changeover_shared._words import LAYOUT
 
 PAUSE_S = 0.1
 """How long to wait before a request is repeated whose answer is not final."""
 REPEATS = 8
 """How often the guards may send one request back before something is wrong with the server."""
+
+
+class Confirmation(NamedTuple):
+    """What has become of what was written to a partition."""
+
+    same_history: bool
+    """False after a failover: it may be forgotten."""
+    enough: bool
+    confirmed: int
+    """How many disks or replicas have it."""
+    needed: int
 
 
 class SyncFleet:
@@ -107,13 +121,16 @@ class SyncFleet:
                 prefix=settings.prefix, fleet=partitions, asked=settings.partitions
             )
         shared, differences = limited(settings, fleet["limits"])
-        return cls(
+        fleet = cls(
             executor,
             Keys(settings.prefix, partitions),
             settings=shared,
             differences=differences,
             payloads=cls._payloads(executor, keys, ring, secret),
         )
+        # What this process was told to wait for must be something that the servers can say.
+        fleet._fsyncs_anyhow(shared.durability)
+        return fleet
 
     @classmethod
     def _payloads(
@@ -157,24 +174,92 @@ class SyncFleet:
         """Ask with `not_after_ms` until the answer is final: a word of `granted`, or a refusal
         that no earlier copy of the request can turn into one any more.
 
-        Raises `StoreUnavailable` once `deadline`, on the monotonic clock, has passed.
+        What was granted is also as safe as this process was told. Raises `StoreUnavailable` once
+        `deadline`, on the monotonic clock, has passed, and `NotDurable`.
         """
         unresolved = 0
         while True:
             left_ms = max(1, round((deadline - time.monotonic()) * 1000))
             not_after = self.clock.now_ms() + left_ms
+            request = ask(not_after_ms=not_after)
             try:
-                reply = self.call(ask(not_after_ms=not_after))
+                marks = self.marks([request.partition])
+                reply = self.call(request)
+                if reply[0] == "LATE":
+                    raise StoreUnavailable(reason="no answer in time")
+                final = reply[0] in granted or unresolved <= self.clock.now_ms()
+                if final and (reply[0] not in granted or self._safe(marks)):
+                    return reply
             except StoreUnavailable:
                 if time.monotonic() >= deadline:
                     raise
                 unresolved = not_after
-            else:
-                if reply[0] == "LATE":
-                    raise StoreUnavailable(reason="no answer in time")
-                if reply[0] in granted or unresolved <= self.clock.now_ms():
-                    return reply
             time.sleep(PAUSE_S)
+
+    def _safe(self, marks: Mapping[PartitionKeys, str]) -> bool:
+        """Whether what was granted is as safe as this process was told; False: ask again.
+
+        Raises `NotDurable`.
+        """
+        durability = self.settings.durability
+        for found in (self.confirm(marks, durability)).values():
+            if not found.same_history:
+                return False
+            if not found.enough:
+                raise self.not_durable(durability, found)
+        return True
+
+    def marks(self, partitions: Iterable[PartitionKeys]) -> dict[PartitionKeys, str]:
+        """The histories of some partitions, to be taken before what is written there."""
+        found = dict.fromkeys(partitions, "")
+        for one in found:
+            # What cannot be reached now has no history that could be confirmed later.
+            with suppress(StoreUnavailable):
+                found[one] = self.executor.replication_id(one.named("meta"))
+        return found
+
+    def confirm(
+        self, marks: Mapping[PartitionKeys, str], durability: Durability
+    ) -> dict[PartitionKeys, Confirmation]:
+        """Wait until everything written before to some partitions is as safe as asked for.
+
+        A history that is not the marked one any more confirms nothing: what was written may be
+        forgotten, and must be asked for again. Raises `StoreUnavailable`, and `ServerUnfit` for a
+        server that cannot say when its disk has something.
+        """
+        if durability == "memory" or not marks or self._fsyncs_anyhow(durability):
+            return {one: Confirmation(True, True, 1, 1) for one in marks}
+        need = Need(
+            durability,
+            self.settings.durability_replicas,
+            milliseconds(self.settings.durability_timeout),
+        )
+        keys = [one.named("barrier") for one in marks]
+        answers = self.executor.confirmed(keys, need)
+        return {
+            one: Confirmation(replid == mark != "", count >= need.enough, count, need.enough)
+            for (one, mark), (count, replid) in zip(marks.items(), answers, strict=True)
+        }
+
+    def not_durable(
+        self, durability: Durability, found: Confirmation, submission_id: str | None = None
+    ) -> NotDurable:
+        """The error of what was not confirmed in time."""
+        return NotDurable(
+            durability=durability,
+            confirmed=found.confirmed,
+            needed=found.needed,
+            waited=self.settings.durability_timeout,
+            submission_id=submission_id,
+        )
+
+    def _fsyncs_anyhow(self, durability: Durability) -> bool:
+        """Whether an answer of the servers says by itself that their disks have it."""
+        if durability != "fsync":
+            return False
+        if self._fsyncs is None:
+            self._fsyncs = fsyncs_each_write(self.executor)
+        return self._fsyncs
 
     def ring(self, rung: Iterable[tuple[str, int]]) -> None:
         """Wake workers of (route, partition) pairs. A hint: never raises."""

@@ -34,6 +34,10 @@ class SyncServers(Protocol):
     def asked(self, error: foreign.AskError) -> SyncWire | None:
         """Who has a key that is on its way; None when that cannot be."""
 
+    @property
+    def changes(self) -> int:
+        """How often a server turned out to be another one, or the same after a restart."""
+
     def close(self) -> None:
         """Close every connection."""
 
@@ -61,6 +65,11 @@ class SyncOneServer:
     def asked(self, error: foreign.AskError) -> SyncWire | None:
         """As `moved`."""
         return None
+
+    @property
+    def changes(self) -> int:
+        """How often it turned out to be another one."""
+        return self._wire.history.changes
 
     def close(self) -> None:
         """Close every connection."""
@@ -117,6 +126,11 @@ class SyncCluster:
     def asked(self, error: foreign.AskError) -> SyncWire | None:
         """Where a key already is, while its slot is not."""
         return self._wire((error.host, error.port))
+
+    @property
+    def changes(self) -> int:
+        """How often a server turned out to be another one."""
+        return sum(wire.history.changes for wire in self._wires.values())
 
     def close(self) -> None:
         """Close every connection."""

@@ -17,7 +17,7 @@ from changeover_shared._errors import ChangeoverError, Invalid, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
-from changeover_shared._settings import Settings
+from changeover_shared._settings import Durability, Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.keys import Keys, PartitionKeys
@@ -84,7 +84,8 @@ class SyncStore:
         """Accept one submission durably, and ring for it.
 
         Raises `Busy`, `Closed`, `Deleted`, `UnknownSession`, `IdReused`, `IdExpired`,
-        `NotWaiting`, `AlreadyDecided`, `TooLarge`, and `StoreUnavailable` (outcome unknown).
+        `NotWaiting`, `AlreadyDecided`, `TooLarge`, `NotDurable`, and `StoreUnavailable` (outcome
+        unknown).
         """
         answer = (self.submit_all([asked], timeout_s=timeout_s))[0]
         if isinstance(answer, ChangeoverError):
@@ -344,6 +345,11 @@ class SyncStore:
         asked = tuple(attempt.open)
         try:
             not_after = self._not_after(attempt.deadline)
+            marks = self._fleet.marks(
+                self.keys.of(attempt.batch[i].session_id)
+                for i in asked
+                if self._durability(attempt, i) != "memory"
+            )
             calls = [
                 requests.submit(
                     self.keys,
@@ -370,13 +376,38 @@ class SyncStore:
                 attempt.repeat_at_once = True
             else:
                 attempt.take(i, reply, not_after, self.clock.now_ms())
+        self._confirm(attempt, [i for i in asked if i in attempt.accepted], marks)
+
+    def _confirm(
+        self, attempt: _Attempts, accepted: Sequence[int], marks: Mapping[PartitionKeys, str]
+    ) -> None:
+        """Wait until what was accepted is as safe as it asked for; what may be forgotten meanwhile
+        is asked for again."""
+        by_kind: dict[Durability, list[int]] = {}
+        for i in accepted:
+            by_kind.setdefault(self._durability(attempt, i), []).append(i)
+        by_kind.pop("memory", None)
+        for durability, group in by_kind.items():
+            places = {i: self.keys.of(attempt.batch[i].session_id) for i in group}
+            mine = {place: marks[place] for place in places.values()}
+            found = self._fleet.confirm(mine, durability)
+            for i, place in places.items():
+                if not found[place].same_history:
+                    attempt.reopen(i)
+                elif not found[place].enough:
+                    attempt.answers[i] = self._fleet.not_durable(
+                        durability, found[place], attempt.batch[i].submission_id
+                    )
+
+    def _durability(self, attempt: _Attempts, i: int) -> Durability:
+        return attempt.batch[i].durability or self.settings.durability
 
     def _ring(self, attempt: _Attempts) -> None:
         """Wake workers. Only a hint: a ring that is lost costs a second, not a session."""
         rung = {
-            (answer.route, self.keys.of(asked.session_id).partition)
-            for asked, answer in zip(attempt.batch, attempt.answers, strict=True)
-            if isinstance(answer, Submitted) and answer.status is Status.READY and answer.route
+            (answer.route, self.keys.of(attempt.batch[i].session_id).partition)
+            for i, answer in attempt.accepted.items()
+            if answer.status is Status.READY and answer.route
         }
         self._fleet.ring(sorted(rung))
 
@@ -389,6 +420,8 @@ class _Attempts:
         self.deadline = deadline
         self.answers: list[Answer] = [_unanswered(one, "no answer in time") for one in batch]
         self.open = dict.fromkeys(range(len(batch)))
+        self.accepted: dict[int, Submitted] = {}
+        """What is written, however safely."""
         self.repeat_at_once = False
         self._unresolved: dict[int, int] = {}
         self._refused: set[str] = set()
@@ -441,6 +474,12 @@ class _Attempts:
             # An earlier copy of it may still be accepted: this "no" does not count yet.
             self.answers[i] = answer
 
+    def reopen(self, i: int) -> None:
+        """Ask again for something that was accepted by a server that is another one by now."""
+        del self.accepted[i]
+        self.answers[i] = _unanswered(self.batch[i], "its server was replaced meanwhile")
+        self.open[i] = None
+
     def lost(self, error: StoreUnavailable) -> None:
         """Nothing was sent, or nothing came back, for the whole attempt."""
         for i in self.open:
@@ -469,7 +508,9 @@ class _Attempts:
 
     def _close(self, i: int, answer: Answer) -> None:
         self.answers[i] = answer
-        if not isinstance(answer, Submitted):
+        if isinstance(answer, Submitted):
+            self.accepted[i] = answer
+        else:
             self._refused.add(self.batch[i].session_id)
         del self.open[i]
 

@@ -23,9 +23,13 @@ class Outage:
                 self._since = time.monotonic()
                 self._log.warning("redis_lost", kind=kind)
 
-    def over(self) -> None:
-        """Redis answered somebody."""
+    def over(self, another: bool = False) -> None:
+        """Redis answered somebody: whether it is another server, or was restarted."""
         with self._lock:
             if self._since is not None:
-                self._log.info("redis_back", s=round(time.monotonic() - self._since, 1))
+                self._log.info(
+                    "redis_back",
+                    s=round(time.monotonic() - self._since, 1),
+                    replid_changed=another,
+                )
                 self._since = None

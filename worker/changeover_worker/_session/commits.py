@@ -143,6 +143,14 @@ class Commits:
         answer = await self._recorder.commit(commit)
         await reached(Moment.AFTER_COMMIT, session_id, draft.kind)
         if isinstance(answer, CommitRefused):
+            if answer.word == "REWOUND":
+                # A failover forgot what had been acknowledged: people should know.
+                self._log.warning(
+                    "session_rewound",
+                    session=session_id,
+                    rev=self._loaded.rev,
+                    stored=int(answer.detail[0]),
+                )
             self._log.debug(
                 "write_refused",
                 script="commit",

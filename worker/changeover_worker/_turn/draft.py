@@ -14,6 +14,7 @@ from changeover_shared._ops import TurnOp
 from changeover_shared._results import TurnRecord
 from changeover_shared._store.records import Commit, NewWait
 from changeover_shared._words import CommitKind, Ending, Next
+from changeover_worker._turn.execution import effects_ahead
 
 _ENDS: Final[Mapping[Ending | None, Literal["", "completed", "failed", "aborted"]]] = {
     None: "",
@@ -152,6 +153,8 @@ class Draft:
             turn_record=self.record.model_dump_json() if self.record else "",
             max_step_ms=max_step_ms,
             quantum_left=quantum_left,
+            # A result's commit starts nothing that an earlier one has not allowed.
+            durable=self.kind is not CommitKind.RESULT and effects_ahead(self.checkpoint),
         )
 
 

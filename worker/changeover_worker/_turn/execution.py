@@ -125,6 +125,16 @@ def open_calls(execution: Execution) -> tuple[PendingCall, ...]:
     return tuple(call for call in execution.calls if call.result is None)
 
 
+def effects_ahead(checkpoint: Checkpoint) -> bool:
+    """Whether what comes next may do something that must not be done again without a word."""
+    execution = checkpoint.execution
+    if execution is None:
+        return False
+    step = execution.handler_step
+    in_step = step is not None and step.kind == "step" and step.effect is not Effect.PURE
+    return in_step or any(call.effect is not Effect.PURE for call in open_calls(execution))
+
+
 def may_have_run(execution: Execution) -> tuple[StepRecord, ...]:
     """The step of a handler that was being run and must not run twice, as its record."""
     step = execution.handler_step
