@@ -51,8 +51,8 @@ def fake_executor(server: fakeredis.FakeServer) -> Executor:
 @asynccontextmanager
 async def stores_on(executor: Executor, settings: Settings) -> AsyncIterator[Stores]:
     """Both sides of the store over one executor, closed afterwards."""
-    fleet = await Fleet.join(executor, settings)
     try:
+        fleet = await Fleet.join(executor, settings)
         yield Stores(Store(fleet), LeaseStore(fleet), executor)
     finally:
         await executor.aclose()

@@ -86,6 +86,7 @@ BY_NAME: Mapping[str, Meaning] = {
 _UNFIT_TEXTS: Mapping[str, str] = {
     "unknown command": "use a server that has this command under its own name",
     "DB index is out of range": "use a database that the server has (see CONFIG GET databases)",
+    "WAITAOF cannot be used": "set appendonly yes, or use another CHANGEOVER_DURABILITY",
     "SELECT is not allowed": "use database 0, the only one here",
 }
 """What a plain error answer may hold, and the remedy."""
