@@ -162,9 +162,10 @@ def storm_all(names: Sequence[str], seconds: float, seed: int, say: Say) -> list
             try:
                 report = asyncio.run(raging)
             except AssertionError as failure:
+                say(f"storm {name} on {kind}: broken off")
                 found.append(f"storm {name} on {kind}: {failure}")
                 continue
-        say(f"storm {name} on {kind}: {report}")
         against = report.against(may_lose=storm.may_lose)
+        say(f"storm {name} on {kind}: {report}; {len(against)} broken promises")
         found += [f"storm {name} on {kind}: {line}" for line in against]
     return found

@@ -100,7 +100,12 @@ class FleetAtWork:
 
     async def work(self, workers: int, producers: int) -> None:
         """Start, and return when every worker has ended a turn."""
-        self.workers = [self._start(f"w{n}") for n in range(workers)]
+        self.workers = [
+            start_storm_worker(
+                self._running, f"w{n}", self._told, url=self._url, tool_log=self.tool_log
+            )
+            for n in range(workers)
+        ]
         await self._says("worker_ready", dict.fromkeys((one.name for one in self.workers), 0))
         self._producing = [asyncio.create_task(self._produce(n)) for n in range(producers)]
         await self.goes_on()
@@ -153,14 +158,6 @@ class FleetAtWork:
         await asyncio.gather(*self._producing, return_exceptions=True)
         for one in self._following.values():
             await one.aclose()
-
-    def _start(self, name: str) -> Process:
-        return self._running.python(
-            name, "-m", "changeover_worker", "tests.support.storm_app:app",
-            "--name", name, "--concurrency", "40",
-            TOOL_LOG=str(self.tool_log),
-            **environment(self._told, url=self._url),
-        )  # fmt: skip
 
     async def _produce(self, number: int) -> None:
         """Write to this producer's sessions, in order, each message until it is acknowledged."""
@@ -242,6 +239,18 @@ async def fleet_at_work(
         stack.push_async_callback(fleet.aclose)
         await fleet.work(workers, producers)
         yield fleet
+
+
+def start_storm_worker(
+    running: Processes, name: str, told: Mapping[str, str], *, url: str, tool_log: Path
+) -> Process:
+    """Start one worker of the storms' app, told what `fleet_at_work` is."""
+    return running.python(
+        name, "-m", "changeover_worker", "tests.support.storm_app:app",
+        "--name", name, "--concurrency", "40",
+        TOOL_LOG=str(tool_log),
+        **environment(told, url=url),
+    )  # fmt: skip
 
 
 def environment(told: Mapping[str, str], *, url: str) -> dict[str, str]:
