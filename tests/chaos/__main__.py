@@ -1,9 +1,10 @@
 """`make chaos`: sweeps scenarios on real servers, kills, freezes and drains real workers while work
-comes in, then has Redis itself killed, frozen, filled and cut off, and checks the promises.
+comes in, has Redis itself killed, frozen, filled and cut off, then freezes one worker 200 times
+while its sessions are taken, and checks the promises.
 
-Each part is bounded by time (the sweeps per server, and each storm by itself) and seeded; prints
-each blow as it falls, and exits 1 with every broken promise. `--storm aof` runs nothing but the
-storms whose name begins so.
+Each part but the last is bounded by time (the sweeps per server, and each storm by itself), all are
+seeded; prints each blow as it falls, and exits 1 with every broken promise. `--storm aof` runs
+nothing but the storms whose name begins so.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from changeover import SyncClient
 from changeover_shared._settings import read_settings
 from changeover_shared._store.sync_store import SyncStore
+from tests.chaos.frozen import freeze_often
 from tests.chaos.storms import STORMS, named, storm_all
 from tests.chaos.sweeps import sweep_all
 from tests.support.main_job import ended, load, start_worker, supplier
@@ -32,6 +34,9 @@ WORKERS = 3
 FREEZE_S = 4.5
 """Longer than the workers' lease of 3 s."""
 FIRST_START_S = 2.0
+FROZEN = "frozen"
+"""The storm that strikes a worker, not Redis: it is frozen while its sessions are taken."""
+FREEZES = 200
 
 
 class Fleet:
@@ -109,7 +114,7 @@ def say(line: str) -> None:
 
 def storms_of(name: str) -> list[str]:
     """The storms that an option names."""
-    found = named(name)
+    found = [FROZEN] if name == FROZEN else named(name)
     if not found:
         raise argparse.ArgumentTypeError(f"no storm is called {name!r}")
     return found
@@ -121,7 +126,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument(
-        "--storm", type=storms_of, action="extend", default=[], help=", ".join(STORMS)
+        "--storm", type=storms_of, action="extend", default=[], help=", ".join([*STORMS, FROZEN])
     )
     options = parser.parse_args()
     say(f"seed {options.seed}, {options.seconds:g} s")
@@ -130,7 +135,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="changeover-chaos-") as directory:
             found += sweep_all(options.seconds, options.seed, say)
             found += rage(options.seconds, options.seed, Path(directory))
-    found += storm_all(options.storm or list(STORMS), options.seconds, options.seed, say)
+    wanted = options.storm or [*STORMS, FROZEN]
+    found += storm_all([n for n in wanted if n in STORMS], options.seconds, options.seed, say)
+    if FROZEN in wanted:
+        found += freeze_often(FREEZES, options.seed, say)
     for line in found:
         say(f"BROKEN {line}")
     say("every promise held" if not found else f"{len(found)} broken promises")
