@@ -377,7 +377,7 @@ class LeaseStore:
             name, colon, value = line.partition(":")
             if colon:
                 info[name] = value
-        for name in ("maxmemory-policy", "appendonly", "maxmemory"):
+        for name in ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory"):
             try:
                 found = await self._fleet.executor.command("CONFIG", "GET", name)
             except (ServerUnfit, ResponseError):

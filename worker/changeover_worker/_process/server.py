@@ -13,16 +13,16 @@ from changeover_shared._store.lease_store import LeaseStore
 
 async def checked_server(store: LeaseStore, log: FilteringBoundLogger) -> str:
     """Say what the server is, and warn of what speaks against it; raises `ServerUnfit`."""
-    for one in store.differences:
-        log.warning("settings_differ", name=one.name, mine=one.mine, fleet=one.fleet)
+    for other in store.differences:
+        log.warning("settings_differ", name=other.name, mine=other.mine, fleet=other.fleet)
     info, config = await store.server()
     if not info:
         return ""
-    found = fitness(info, config)
+    found = fitness(info, config, settings=store.settings)
     if found.fatal:
-        raise ServerUnfit(found.fatal)
-    for text in found.warnings:
-        log.warning("warning", code="server", text=text)
+        raise ServerUnfit([one.said for one in found.fatal])
+    for one in found.warnings:
+        log.warning("warning", code=one.code, text=one.said)
     return summary(info, config)
 
 
