@@ -27,6 +27,8 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
     "producer/changeover": (
         "_catalogue",
         "_client",
+        "_deep",
+        "_doctor",
         "_follow",
         "_operator",
         "_purge",

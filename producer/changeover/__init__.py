@@ -7,6 +7,7 @@ in `Event`.
 from changeover._client import Client
 from changeover._explain import Explanation
 from changeover._operator import Operator
+from changeover._report import Report
 from changeover._submission import Message, Submission
 from changeover._sync_client import SyncClient
 from changeover._sync_operator import SyncOperator
@@ -96,6 +97,7 @@ from changeover_shared._results import (
     TurnRecord,
     WorkerInfo,
 )
+from changeover_shared._server.check import Finding
 from changeover_shared._settings import Settings
 from changeover_shared._view import View, ViewMessage, ViewTool
 from changeover_shared._words import Ending
@@ -121,6 +123,7 @@ __all__ = [
     "Explanation",
     "ExtraMissing",
     "Failure",
+    "Finding",
     "FormatTooNew",
     "Gap",
     "IdExpired",
@@ -143,6 +146,7 @@ __all__ = [
     "Purged",
     "Receipt",
     "Refused",
+    "Report",
     "RequestError",
     "ServerUnfit",
     "SessionClosed",

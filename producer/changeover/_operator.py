@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from changeover._client import Client
+from changeover._deep import Progress
+from changeover._doctor import examine
 from changeover._explain import Explanation, explain
+from changeover._fleet_health import judged
 from changeover._purge import purge
+from changeover._report import Report
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import Purged, WorkerInfo
+from changeover_shared._server.url import redis_url
+from changeover_shared._store.executor import Executor
 from changeover_shared._units import Duration, milliseconds
 
 
@@ -19,10 +23,7 @@ class Operator(Client):
     async def workers(self) -> tuple[WorkerInfo, ...]:
         """Every registered worker by name; `silent` once it has missed its renewals."""
         store = await self._opened()
-        late = self._settings.renew * 2
-        now_ms = await store.now_ms()
-        seen = [_judged(worker, now_ms, late) for worker in await store.workers()]
-        return tuple(sorted(seen, key=lambda worker: (worker.worker, worker.started_at_ms)))
+        return judged(await store.workers(), await store.now_ms(), self._settings)
 
     async def reroute(self, session: str, queue: str) -> bool:
         """Let a session wait in another queue from now on; False when there is none that could.
@@ -59,8 +60,16 @@ class Operator(Client):
         backlog = await store.route_backlog(snapshot.session_id, snapshot.head.route)
         return explain(snapshot, await self.workers(), backlog, await store.now_ms())
 
+    async def doctor(self, *, deep: bool = False, progress: Progress | None = None) -> Report:
+        """Look at the server and at the fleet on it: what is wrong, and what to type.
 
-def _judged(worker: WorkerInfo, now_ms: int, late: timedelta) -> WorkerInfo:
-    if now_ms - worker.renewed_at_ms <= late / timedelta(milliseconds=1):
-        return worker
-    return worker.model_copy(update={"state": "silent"})
+        With `deep`, every key and every session as well: minutes for a large fleet, in bounded
+        memory; `progress` is told how many sessions of how many have been looked at. Reads only,
+        and does not join the fleet: where there is none, none is created. Raises
+        `StoreUnavailable`.
+        """
+        executor = await Executor.connect(redis_url(self._url, self._settings))
+        try:
+            return await examine(executor, self._settings, deep=deep, told=progress)
+        finally:
+            await executor.aclose()

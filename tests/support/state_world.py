@@ -115,7 +115,7 @@ async def closed(world: World) -> None:
 
 async def deleted(world: World) -> None:
     world.lease = await world.drive.run("m0")
-    await world.drive.wipe_out()
+    await world.drive.delete()
 
 
 Arrange = Callable[[World], Awaitable[None]]

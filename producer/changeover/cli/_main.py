@@ -12,6 +12,7 @@ from changeover.cli import (
     _context,
     _demo,
     _dev,
+    _doctor,
     _follow,
     _life,
     _look,
@@ -74,6 +75,7 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, OPERATE, _context.rollback)
     _add(app, OPERATE, _life.close)
     _add(app, OPERATE, _life.delete)
+    _add(app, KEEP, _doctor.doctor)
     _add(app, KEEP, _life.purge)
     return app
 

@@ -438,6 +438,12 @@ def workers(flat: Sequence[bytes]) -> tuple[WorkerInfo, ...]:
     return tuple(found)
 
 
+def routes(fields: Sequence[bytes]) -> tuple[str, ...]:
+    """The routes in which sessions of a partition have ever waited, from the fields of `vt`:
+    `V:<route>` and `F:<route>:<tenant>`."""
+    return tuple(sorted({field.decode().split(":")[1] for field in fields}))
+
+
 def context(text: str) -> dict[str, str]:
     """A session's context."""
     return dict(json.loads(text or "{}"))

@@ -20,7 +20,7 @@
 --          session     str
 --          from        str
 --          to          str
--- REPLIES  OK          status ready_count   also when it waits there already
+-- REPLIES  OK          status ready_count   also when it waits there already: it is indexed anew
 --          STALE       there is no such session, or it has ended
 --          ROUTE       route
 --          HELD        remaining_ms
@@ -35,11 +35,12 @@ local s = load(session, {head = head, work = work})
 read_owner(s, at)
 local status = get(s, 'status')
 if not s.exists or status == 'deleted' or status == 'closed' then return reply('STALE') end
-if get(s, 'route') == to then
-  return reply('OK', status, int(redis.call('ZCARD', ready)))
+local there = get(s, 'route') == to
+if not there and get(s, 'route') ~= from then return reply('ROUTE', get(s, 'route')) end
+if s.owner and s.expires > now then
+  if there then return reply('OK', status, int(redis.call('ZCARD', ready))) end
+  return reply('HELD', int(s.expires - now))
 end
-if get(s, 'route') ~= from then return reply('ROUTE', get(s, 'route')) end
-if s.owner and s.expires > now then return reply('HELD', int(s.expires - now)) end
 
 if s.owner then
   set(s, 'lapsed', s.owner)
@@ -47,10 +48,12 @@ if s.owner then
   set(s, 'attempts', num(s, 'attempts0'))
   drop_lease(s, at)
 end
-set(s, 'route', to)
-set(s, 'tag', '')
-set(s, 'tag_kept', '')
-redis.call('ZREM', old_ready, session)
-redis.call('ZREM', old_solo, session)
+if not there then
+  set(s, 'route', to)
+  set(s, 'tag', '')
+  set(s, 'tag_kept', '')
+  redis.call('ZREM', old_ready, session)
+  redis.call('ZREM', old_solo, session)
+end
 status = place(s, at)
 return reply('OK', status, int(redis.call('ZCARD', ready)))
