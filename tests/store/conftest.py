@@ -68,7 +68,7 @@ async def second(stores: Stores) -> AsyncIterator[Driver]:
     """Another client of the same store, on connections of its own."""
     assert stores.connect is not None
     async with stores_on(await stores.connect(), small_settings()) as others:
-        yield Driver(others)
+        yield Driver(others, first_commit=1001)
 
 
 @pytest.fixture

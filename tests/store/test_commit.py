@@ -521,6 +521,20 @@ async def test_parking_keeps_the_lease_if_something_is_eligible(
     assert (await drive.renew(lease))[0][0] == "OK"
 
 
+async def test_parking_keeps_the_lease_if_its_only_wait_has_been_answered(drive: Driver) -> None:
+    """Hole 15: the answer came before the park that was to wait for it."""
+    lease = await drive.run("m1")
+    await drive.commit(lease, waits=(NewWait("w1", "approval"),))
+    await drive.answer("w1")
+    reply = committed(await drive.commit(lease, next="park"))
+    assert (reply["held"], reply["status"]) == ("held", "held")
+    async with drive.unchanged():
+        both = await drive.commit(lease, consume=(("w1", 2),), next="park")
+        assert both == ["BAD_PARK"]
+    await drive.commit(lease, "answer", consume=(("w1", 2),))
+    await drive.finish(lease)
+
+
 async def test_a_message_does_not_wake_a_parked_turn(drive: Driver) -> None:
     await drive.park("w1")
     await drive.submit("m2")

@@ -74,6 +74,7 @@ async def a_deletion(drive: Driver, lease: Lease) -> Request:
 async def test_nothing_is_written_on_top_of_a_counter_that_is_unfit(
     drive: Driver, prepare: Prepare, counter: str
 ) -> None:
+    """Case S39: used up, negative, no number at all."""
     lease = await drive.run("m1")
     await drive.submit("m2")
     request = await prepare(drive, lease)
@@ -88,6 +89,7 @@ async def test_nothing_is_written_on_top_of_a_counter_that_is_unfit(
 async def test_a_claim_grants_no_session_whose_counter_is_unfit_and_grants_the_others(
     drive: Driver, counter: str
 ) -> None:
+    """Case S39: no grant. Difference: a claim names several, so it refuses this one alone."""
     await drive.submit("m1")
     other = drive.neighbour()
     await other.submit("m1")

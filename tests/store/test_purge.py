@@ -10,7 +10,10 @@ WINDOW_MS = 86_400_000
 async def test_a_tombstone_is_folded_into_the_floors_once_the_window_has_passed(
     drive: Driver,
 ) -> None:
-    """Hole 34: memory is bounded, and fences and numbers never go back."""
+    """Hole 34: memory is bounded, and fences and numbers never go back.
+
+    Case S30: of a deleted session only its counters stay, as the partition's floors.
+    """
     await drive.finish(await drive.run("m1"))
     await drive.delete()
     before = await drive.head()
@@ -50,7 +53,10 @@ async def test_a_session_that_lives_again_is_no_tombstone(drive: Driver) -> None
 
 
 async def test_settled_receipts_are_forgotten_by_age_and_open_ones_never(drive: Driver) -> None:
-    """Hole 35: a submission that waits for days keeps its receipt."""
+    """Hole 35: a submission that waits for days keeps its receipt.
+
+    Case S30: an open one is never forgotten.
+    """
     await drive.finish(await drive.run("m1"))
     await drive.finish(await drive.run("m2", nonce="n2"))
     await drive.submit("m3")

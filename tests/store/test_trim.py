@@ -41,6 +41,7 @@ async def test_turn_records_are_kept_by_number(drive: Driver) -> None:
 
 
 async def test_items_that_the_context_needs_stay(drive: Driver) -> None:
+    """Case S30: whatever is asked."""
     await turns(drive, 4)
     await drive.trim(items=4)
     assert sorted(await drive.bodies("transcript")) == [1, 2, 3, 4]

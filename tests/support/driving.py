@@ -15,7 +15,7 @@ from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys, route_of
 from changeover_shared._store.records import Commit, Create, Lease, NewWait, Submit
 from changeover_shared._store.requests import Request
-from changeover_shared._store.scripts import script
+from changeover_shared._store.scripts import Script, script
 from changeover_shared._words import CommitKind, GiveUp
 from tests.support.fleet import Stores
 
@@ -61,17 +61,21 @@ def committed(reply: list[Any]) -> dict[str, Any]:
 class Driver:
     """One session on one store, driven script by script."""
 
-    def __init__(self, stores: Stores, session: str = SESSION, route: str = ROUTE) -> None:
+    def __init__(
+        self, stores: Stores, session: str = SESSION, route: str = ROUTE, *, first_commit: int = 1
+    ) -> None:
         self.stores = stores
         self.session = session
         self.route = route
         self.fleet: Fleet = stores.worker._fleet
         self.executor = stores.executor
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_commit)
 
     def of(self, session: str, route: str = ROUTE) -> Driver:
         """The same store, another session."""
-        return Driver(self.stores, session, route)
+        other = Driver(self.stores, session, route)
+        other._ids = self._ids
+        return other
 
     def neighbour(self, name: str = "neighbour", route: str = ROUTE) -> Driver:
         """A session of the same partition."""
@@ -213,6 +217,11 @@ class Driver:
         """The same without the fleet between: its guards' words come through."""
         asked = replace(request, args={**request.args, **overrides})
         return list(text(await self.executor.run(self.fleet._call(asked))))
+
+    async def released(self, release: Script, request: Request) -> list[Any]:
+        """The same with another text of the script."""
+        call = replace(self.fleet._call(request), script=release)
+        return list(text(await self.executor.run(call)))
 
     async def replid(self) -> str:
         """The replication id of the server."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+from typing import Final
+
 import pytest
 from tools import cases
 from tools.cases import Claim, claims_of
+
+ON_EVERY_STORE: Final = {"drive", "stores"}
+"""The fixtures of tests/store that stand for each kind of server in turn."""
+OF_WORKERS: Final = {"S4", "S41"}
+"""Cases of the store that say what a worker makes of it."""
 
 NAMED = '''
 """Tests of one thing."""
@@ -40,10 +48,10 @@ def test_cases_are_read_from_docstrings_with_their_differences() -> None:
     assert list(claims_of(NAMED, "tests/test_x.py")) == [
         Claim("tests/test_x.py::test_one", ("001-5",)),
         Claim("tests/test_x.py::test_one", ("001-6", "M1"), "later, because it is cheaper."),
+        Claim("tests/test_x.py::TestTwo::test_inner", ("R1",)),
         Claim("tests/test_x.py::test_holes", ("hole 3", "hole 7", "hole 12")),
         Claim("tests/test_x.py::test_holes", ("hole 4",)),
         Claim("tests/test_x.py::test_holes", ("R1",)),
-        Claim("tests/test_x.py::TestTwo::test_inner", ("R1",)),
     ]
 
 
@@ -79,4 +87,24 @@ def test_a_difference_stands_beside_the_case(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cases, "claims", lambda: (Claim("a.py::b", ("001-5",), "another order."),))
     assert cases.table().splitlines()[-1] == (
         "| 001-5 | It holds. *Different here: another order.* | `a.py::b` |"
+    )
+
+
+def test_every_case_of_the_store_runs_on_every_kind_of_store() -> None:
+    """Case 003-1: with a test that takes its store from the one list of kinds."""
+    of_stores = set(cases.known()["store"]) - OF_WORKERS - {"003-1"}
+    run = {case for claim in cases.claims() if _on_every_store(claim.test) for case in claim.cases}
+    assert of_stores <= run
+
+
+def _on_every_store(test: str) -> bool:
+    path, _, name = test.partition("::")
+    tree = ast.parse((cases.ROOT / path).read_text("utf-8"))
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+    ]
+    return path.startswith("tests/store/") and any(
+        ON_EVERY_STORE & {argument.arg for argument in node.args.args} for node in found
     )

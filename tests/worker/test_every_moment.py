@@ -174,6 +174,7 @@ async def is_evicted(on: Bench, run: asyncio.Task[RunEnd], held: Held) -> bool:
 @pytest.mark.parametrize("at", range(1, MOMENTS + 1))
 @pytest.mark.parametrize("disturb", [dies, drains, drains_now, is_evicted])
 async def test_a_turn_disturbed_at_any_moment_completes_once(disturb: Disturb, at: int) -> None:
+    """Case S41: the turn's end is told once, its input is settled once."""
     async with bench() as on:
         await on.submit("go")
         turn = Turn()
@@ -189,6 +190,7 @@ async def test_a_turn_disturbed_at_any_moment_completes_once(disturb: Disturb, a
 @pytest.mark.parametrize("at", range(1, MOMENTS - 4))
 @pytest.mark.parametrize("again", [1, 2, 3])
 async def test_a_successor_may_die_as_well(at: int, again: int) -> None:
+    """Case S41: also when its successor dies."""
     async with bench() as on:
         await on.submit("go")
         turn = Turn()

@@ -61,6 +61,29 @@ async def test_a_fresh_worker_rebuilds_a_finished_session_from_the_store_alone()
         assert [getattr(i, "text", "") for i in request.items] == ["hello", "done", "more"]
 
 
+async def test_state_and_counts_survive_a_reload_and_add_up() -> None:
+    """Case S4: metadata, model and what was counted are there for a worker that has seen nothing
+    of it. Difference: tokens are kept with each turn's record, not in a ledger by source and
+    model."""
+    server = fakeredis.FakeServer()
+    settings = small_settings()
+    used = (Usage(input_tokens=11, output_tokens=4), Usage(input_tokens=30, reasoning_tokens=2))
+    before: Checkpoint | None = None
+    for number, usage in enumerate(used, start=1):
+        async with stores_on(fake_executor(server), settings) as stores:
+            on = Bench(stores, settings)
+            if before is not None:
+                assert await checkpoint_of(on) == before
+            op = MessageOp(text="hello", metadata={"seen": number})
+            await on.submit(op, f"m{number}")
+            await on.run(app_of(ScriptedModel(say("done", usage=usage))))
+            before = await checkpoint_of(on)
+            assert (before.metadata, before.stats.model_calls) == ({"seen": number}, number)
+            records = await on.turns()
+    assert tuple(record.usage for record in records) == used
+    assert sum((record.usage for record in records), Usage()).total_tokens == 45
+
+
 @pytest.mark.parametrize("how", ["finished", "drained"])
 async def test_a_worker_that_stops_in_good_order_leaves_no_lease(how: str) -> None:
     """Case M6: the next grant is immediate, its fence is one higher, and a late or a second

@@ -66,7 +66,8 @@
 --          CONTROL      kind sub     the turn was interrupted: it can only fail or be aborted
 --          INPUT        {n ...}      not all inputs can be taken; these can. Or a wait is not as
 --                                    it was told: answered, not answered, not there
---          BAD_PARK
+--          BAD_PARK                  nothing would end the wait; or a close that ends no turn, a
+--                                    quarantine that ends one
 --          BINDING                   an outbox row of another session
 --          CONTEXT      epoch        a rewritten context begins the epoch after this one
 --          TOO_BIG      bytes limit
@@ -150,10 +151,11 @@ if next == 'park' then
     waits = waits + 1
     if wait.kind == 'job' and tonumber(wait.deadline) == 0 then fine = false end
   end
+  -- One that has been answered meanwhile counts as well: then the lease is kept.
   for name, wait in pairs(s.waits) do
-    if wait.answer == 0 and not closed[name] then
+    if not closed[name] and not consumed[name] then
       waits = waits + 1
-      if wait.kind == 'job' and wait.deadline == 0 then fine = false end
+      if wait.answer == 0 and wait.kind == 'job' and wait.deadline == 0 then fine = false end
     end
   end
   if not fine or waits == 0 then return reply('BAD_PARK') end
