@@ -43,8 +43,9 @@ async def stores(request: pytest.FixtureRequest, servers: dict[str, str]) -> Asy
         if request.param == "fakeredis":
             connect = connected_to_fake(fakeredis.FakeServer())
         elif request.param == LOSING:
-            if reason := LEFT_OUT.get(request.function.__name__):
-                pytest.skip(reason)
+            for left_out in (request.function.__name__, request.module.__name__):
+                if reason := LEFT_OUT.get(left_out):
+                    pytest.skip(reason)
             url = servers[SERVERS[-1]]
             flush(url)
             connect = (await around.enter_async_context(losses_before(url))).connect

@@ -34,8 +34,13 @@ LEFT_OUT: Mapping[str, str] = {
     "test_settled_receipts_are_forgotten_by_age_and_open_ones_never": (
         "it is about a purge that stops at its limit, where a repeat rightly goes on"
     ),
+    "test_a_lease_of_no_time_is_free_at_once": "the lease is over before the repeat comes",
+    "test_every_key_is_there_after_everything_that_can_happen": (
+        "it runs some thousand scripts, each of which runs behind the losses elsewhere"
+    ),
+    "tests.store.test_races": "scripts are sent one at a time there, which is no race",
 }
-"""Tests that do not run behind the losses, each with the reason."""
+"""Tests that do not run behind the losses, and modules of such, each with the reason."""
 
 
 @dataclass
