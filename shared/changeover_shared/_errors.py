@@ -34,6 +34,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
+from changeover_shared._sizes import show_size
+
 if TYPE_CHECKING:
     from changeover_shared._results import Outcome, Receipt
 
@@ -147,13 +149,17 @@ class Busy(RequestError):
         self, *, session_id: str, scope: str, depth: int, limit: int, retry_after: timedelta
     ) -> None:
         full = _FULL.get(scope, f"{scope} of {{session!r}} holds {{depth}} of {{limit}}")
+        counts = f" ({show_size(depth)} of {show_size(limit)})" if limit else ""
+        said = full.format(session=session_id, depth=depth, limit=limit, counts=counts)
         super().__init__(
-            f"{full.format(session=session_id, depth=depth, limit=limit)}; nothing was accepted; "
+            f"{said}; nothing was accepted; "
             f"submit again with the same id after {retry_after.total_seconds():g} s"
+            f"{_REMEDIES.get(scope, '')}"
         )
         self.session_id = session_id
         self.scope = scope
-        """`inbox` (submissions), `inbox bytes`, `turn` (policy reject), `receipts` or `fleet`."""
+        """`inbox` (submissions), `inbox bytes`, `turn` (policy reject), `receipts` or `memory`
+        (bytes; 0 where they are not known)."""
         self.depth = depth
         self.limit = limit
         self.retry_after = retry_after
@@ -164,9 +170,14 @@ _FULL: Mapping[str, str] = {
     "inbox bytes": "the inbox of {session!r} holds {depth} of {limit} bytes",
     "turn": "{session!r} has something to do already, and this submission may not wait for it",
     "receipts": "{session!r} has {depth} of {limit} receipts, none of them old enough to forget",
-    "fleet": "Redis is short of memory, so {session!r} takes nothing now",
+    "memory": "Redis is short of memory{counts}, so {session!r} takes nothing now",
 }
 """What each scope of `Busy` means."""
+
+_REMEDIES: Mapping[str, str] = {
+    "memory": "; changeover purge and delete free memory, a higher maxmemory gives more",
+}
+"""What else a person can do about a scope."""
 
 
 class IdReused(RequestError):

@@ -217,26 +217,6 @@ def test_flags_stand_where_servers_know_them(kind: str) -> None:
         client.close()
 
 
-@pytest.mark.parametrize("kind", SERVERS)
-async def test_a_full_memory_refuses_new_work_whole_and_lets_leases_live(kind: str) -> None:
-    """Hole 40: the first write is the one that is refused."""
-    with server_process(kind) as server:
-        executor = await Executor.connect(server.url)
-        async with stores_on(executor, small_settings()) as stores:
-            drive = Driver(stores)
-            lease = await drive.run("m1")
-            await drive.redis("CONFIG", "SET", "maxmemory", 1)
-            async with drive.unchanged():
-                with pytest.raises(Exception, match=r"OOM|memory"):
-                    await drive.submit("m2")
-                with pytest.raises(Exception, match=r"OOM|memory"):
-                    await drive.commit(lease)
-                with pytest.raises(Exception, match=r"OOM|memory"):
-                    await drive.append(lease)
-            assert (await drive.renew(lease, ttl_ms=60_000))[0][0] == "OK"
-            assert (await drive.give_up(lease))[0] == "OK"
-
-
 # Joining
 
 

@@ -310,15 +310,6 @@ async def test_an_inbox_full_of_bytes_is_busy(drive: Driver) -> None:
     assert (await drive.submit("m2", body="1234", max_bytes=8))[0] == "ACCEPTED"
 
 
-async def test_a_fleet_under_pressure_takes_no_new_turns(drive: Driver) -> None:
-    """Hole 40: answers and controls still pass."""
-    await drive.park("w1")
-    await drive.redis("HSET", drive.shared("meta"), "pressure", "memory")
-    async with drive.unchanged():
-        assert (await drive.submit("m2"))[:2] == ["BUSY", "fleet"]
-    assert (await drive.answer("w1"))[0] == "ACCEPTED"
-
-
 async def test_a_late_copy_is_not_accepted(drive: Driver) -> None:
     """Hole 3, F4: a refusal that was told stays true."""
     asked = Submit(SESSION, "m1", "d", "turn", "b", Create(drive.route, "assistant"))

@@ -13,7 +13,7 @@ from changeover_shared._events import Event
 from changeover_shared._store import decode, requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys, route_of
-from changeover_shared._store.records import Commit, Create, Lease, NewWait, Submit
+from changeover_shared._store.records import Commit, Create, Lease, Memory, NewWait, Submit
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import Script, script
 from changeover_shared._words import CommitKind, GiveUp
@@ -332,9 +332,11 @@ class Driver:
 
     async def commit(self, lease: Lease, kind: str = "step", **given: Any) -> list[Any]:
         """Commit on top of what the head says, unless `given` says otherwise."""
-        return await self.call(
-            requests.commit(self.fleet.keys, lease, await self.commit_of(kind, **given))
-        )
+        return await self.committing(lease, await self.commit_of(kind, **given))
+
+    async def committing(self, lease: Lease, commit: Commit) -> list[Any]:
+        """Send this very commit, once more or for the first time."""
+        return await self.call(requests.commit(self.fleet.keys, lease, commit))
 
     async def commit_of(self, kind: str = "step", **given: Any) -> Commit:
         head = await self.head()
@@ -419,6 +421,11 @@ class Driver:
         request = requests.purge(self.partition, [self.session], window_ms=window_ms, most=most)
         (answer,) = (await self.call(request))[1]
         return list(answer)
+
+    async def pressure(self, used: int = 0, limit: int = 0, *, span_ms: int = TTL_MS) -> list[Any]:
+        """Say that memory is short; without a limit, that it is not."""
+        memory = Memory(used, limit) if limit else None
+        return await self.call(requests.pressure(self.partition, memory, span_ms=span_ms))
 
     async def run(self, *ids: str, **given: Any) -> Lease:
         """Submit, claim, and start a turn that takes everything."""

@@ -8,7 +8,7 @@ from changeover_shared._events import Event
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.keys import Keys, route_of
-from changeover_shared._store.records import Commit, Create, Head, Lease, Submit
+from changeover_shared._store.records import Commit, Create, Head, Lease, Memory, Submit
 from changeover_shared._store.requests import Request
 from changeover_shared._words import CommitKind, GiveUp
 
@@ -57,4 +57,5 @@ def every_request(
         "defer": requests.defer(keys, SESSION, route=ROUTE, span_ms=1000),
         "trim": requests.trim(keys, SESSION, events=1, records=1),
         "purge": requests.purge(at, ids, window_ms=1000, most=10),
+        "pressure": requests.pressure(at, Memory(used=9, limit=10), span_ms=1000),
     }  # fmt: skip

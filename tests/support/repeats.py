@@ -57,9 +57,10 @@ MAY_CHANGE: Mapping[str, tuple[str, ...]] = {
     "claim": ("leases",),
     "renew": ("leases",),
     "purge": ("receipts", "settled"),
+    "pressure": ("meta",),
 }
-"""Keys whose value the repeat may move on: a lease is counted from the moment of the answer, and a
-purge goes on where the last one stopped."""
+"""Keys whose value the repeat may move on: a lease, and how long pressure holds, are counted from
+the moment of the answer, and a purge goes on where the last one stopped."""
 
 _MANY = {"claim": 1, "purge": 1, "reap": 1, "renew": 1}
 """Scripts that answer for several sessions, with the place of those answers."""
@@ -79,6 +80,8 @@ def timeless(name: str, answer: Answer) -> Answer:
     """The answer without what depends on the moment at which it was given, hashes as dicts."""
     if name == "reroute" and answer[0] == "HELD":
         return ["HELD"]
+    if name == "peek" and answer[0] == "OK":
+        return answer[:-1]
     if name not in _MANY or answer[0] != "OK":
         return answer
     at = _MANY[name]

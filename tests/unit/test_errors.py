@@ -123,9 +123,17 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
             ("inbox bytes", "inbox of 's:1' holds 1 of 0 bytes"),
             ("turn", "'s:1' has something to do already"),
             ("receipts", "'s:1' has 1 of 0 receipts"),
-            ("fleet", "Redis is short of memory"),
+            ("memory", "Redis is short of memory, so 's:1' takes nothing"),
             ("later", "later of 's:1' holds 1 of 0"),
         )
+    ),
+    (
+        Busy(
+            session_id="s:1", scope="memory", depth=972 * 1024**2, limit=1024**3,
+            retry_after=timedelta(seconds=5),
+        ),
+        "short of memory (972 MiB of 1 GiB)", "nothing was accepted",
+        "same id after 5 s; changeover purge",
     ),
     (
         IdReused(session_id="s:1", submission_id="m:1", first=datetime(2026, 1, 2, tzinfo=UTC)),

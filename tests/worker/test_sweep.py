@@ -49,7 +49,7 @@ ASKED = AssistantMessage(
 PAID = ToolResult(call_id="c1", name="pay", output="paid")
 SEEN = ToolResult(call_id="c2", name="look", output="seen")
 
-LEASE_CHECK = "refused = lease_guard(s, lease)\nif refused then return refused end"
+LEASE_CHECK = "refused = lease_guard(s, lease) or unfit(s)\nif refused then return refused end"
 LOSES_ANSWERS = (
     "if kind == 'end' then items[#items] = nil end\nfor _, item in ipairs(items) do\n  transcript_n"
 )
@@ -141,7 +141,7 @@ def without(monkeypatch: pytest.MonkeyPatch, name: str, guard: str, instead: str
 
     def weakened(asked: str) -> Script:
         found = script(asked)
-        if asked != name:
+        if found.name != name:
             return found
         assert guard in found.plain
         text = found.plain.replace(guard, instead)

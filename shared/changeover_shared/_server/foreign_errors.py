@@ -16,6 +16,10 @@ from redis import exceptions as foreign
 from changeover_shared._errors import ChangeoverError, ServerUnfit, StoreUnavailable
 
 
+class MemoryFull(StoreUnavailable):
+    """Redis refused a write because its memory is full. What it refused has changed nothing."""
+
+
 class Meaning(StrEnum):
     """What a foreign error says about the server."""
 
@@ -122,6 +126,8 @@ def translated(error: BaseException) -> ChangeoverError | None:
     if isinstance(error, ChangeoverError):
         return error
     meaning = meaning_of(error)
+    if isinstance(error, foreign.OutOfMemoryError):
+        return MemoryFull(reason=_reason(error))
     if meaning is Meaning.UNAVAILABLE:
         return StoreUnavailable(reason=_reason(error))
     if meaning is Meaning.UNFIT:

@@ -43,6 +43,7 @@ from changeover_shared._store.records import (
     Head,
     InboxEntry,
     Lease,
+    Memory,
     NoTurn,
     Peeked,
     Pulse,
@@ -380,14 +381,22 @@ def claimed(
     )
 
 
+def memory(info: bytes) -> Memory:
+    """What INFO says of memory, without what the server does not count itself."""
+    facts = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+    uncounted = int(facts.get("mem_not_counted_for_evict", 0))
+    return Memory(int(facts["used_memory"]) - uncounted, int(facts.get("maxmemory", 0)))
+
+
 def peeked(reply: list[Any]) -> Peeked:
     """What a partition's indexes show."""
-    _, expired, due, sets = reply
+    _, expired, due, sets, pressure_ms = reply
     return Peeked(
         expired=tuple(one.decode() for one in expired),
         due=tuple(one.decode() for one in due),
         ready=tuple(tuple(one.decode() for one in found[1:]) for found in sets),
         counts=tuple(int(found[0]) for found in sets),
+        pressure_ms=int(pressure_ms),
     )
 
 

@@ -101,14 +101,12 @@ class Fleet:
             }
         )
         try:
-            _, stored, secret, (seconds, micros) = await executor.commands(
-                [
-                    ("SET", keys.config, mine, "NX"),
-                    ("GET", keys.config),
-                    ("GET", keys.secret),
-                    ("TIME",),
-                ]
-            )
+            read = [("GET", keys.config), ("GET", keys.secret)]
+            stored, secret, (seconds, micros) = await executor.commands([*read, ("TIME",)])
+            # A full memory refuses to create a fleet, but not to join one.
+            if stored is None:
+                create = ("SET", keys.config, mine, "NX")
+                _, stored, secret = await executor.commands([create, *read])
         except StoreUnavailable as error:
             raise StoreUnavailable(reason=error.reason, where=executor.where) from error
         executor.clock.saw(int(seconds) * 1000 + int(micros) // 1000)

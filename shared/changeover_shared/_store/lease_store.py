@@ -39,6 +39,7 @@ from changeover_shared._store.records import (
     Head,
     InboxEntry,
     Lease,
+    Memory,
     Peeked,
     Renewed,
     Work,
@@ -358,14 +359,40 @@ class LeaseStore:
     async def lead_sweep(self, incarnation: str, *, ttl_ms: int) -> bool:
         """Lead the sweep for `ttl_ms` more, if nobody else does. Raises `StoreUnavailable`."""
         key = self.keys.sweep
-        taken, leader = await self._once(
-            self._fleet.executor.commands(
-                [("SET", key, incarnation, "NX", "PX", ttl_ms), ("GET", key)]
-            )
+        leader = await self._once(self._fleet.executor.command("GET", key))
+        if leader is None:
+            asked = self._fleet.executor.command("SET", key, incarnation, "NX", "PX", ttl_ms)
+            return await self._once(asked) is not None
+        if leader != incarnation.encode():
+            return False
+        # A full memory refuses SET, but not this.
+        return bool(await self._once(self._fleet.executor.command("PEXPIRE", key, ttl_ms)))
+
+    async def memory(self) -> dict[str, Memory]:
+        """What each primary uses of what it may use, by its name; nothing where there is no INFO.
+
+        Asked once; raises `StoreUnavailable`.
+        """
+        if self._fleet.executor.plain_scripts:
+            return {}
+        found = await self._once(self._fleet.executor.on_every_primary("INFO", "memory"))
+        return {name: decode.memory(info) for name, info in found.items()}
+
+    async def primary_of(self, partition: int) -> str:
+        """The name of the primary that has a partition. Raises `StoreUnavailable`."""
+        return await self._once(self._fleet.executor.primary_of(self.keys.all[partition].tag))
+
+    async def say_pressure(
+        self, partitions: Sequence[int], memory: Memory | None, *, span_ms: int
+    ) -> None:
+        """Let sessions of these partitions take no message for `span_ms`, because memory is short;
+        None: let them take messages again."""
+        asked = [
+            requests.pressure(self.keys.all[one], memory, span_ms=span_ms) for one in partitions
+        ]
+        await asyncio.gather(
+            *(self._until_answered(partial(self._fleet.call, request)) for request in asked)
         )
-        if not taken and leader == incarnation.encode():
-            await self._fleet.executor.command("PEXPIRE", key, ttl_ms)
-        return bool(leader == incarnation.encode())
 
     async def server(self) -> tuple[dict[str, str], dict[str, str]]:
         """INFO and the settings that the promises depend on; empty where the server has none."""

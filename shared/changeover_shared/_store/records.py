@@ -167,6 +167,15 @@ class ClaimRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What a server uses of what it may use, in bytes, as its own refusals count it."""
+
+    used: int
+    limit: int
+    """0 when it has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Peeked:
     """What a partition's indexes show."""
 
@@ -177,6 +186,8 @@ class Peeked:
     """Per asked ready key, oldest first, at most the window."""
     counts: tuple[int, ...]
     """Per asked ready key, how many there are in all."""
+    pressure_ms: int = 0
+    """For how long messages are still refused for want of memory; 0 when they are not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from changeover_shared._events import Event, SessionDeleted
 from changeover_shared._identifiers import id_time_ms
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import Keys, PartitionKeys
-from changeover_shared._store.records import Commit, Head, Lease, Submit
+from changeover_shared._store.records import Commit, Head, Lease, Memory, Submit
 from changeover_shared._store.scripts import Value
 from changeover_shared._units import milliseconds
 from changeover_shared._words import GiveUp
@@ -246,13 +246,20 @@ def append(
     )
 
 
+def only_settles(asked: Commit) -> bool:
+    """Whether a commit ends its turn without an answer: it frees more than it adds, so it passes
+    also when memory is full."""
+    adds = asked.items or asked.context or asked.waits or asked.outbox
+    return bool(asked.end) and not adds
+
+
 def commit(keys: Keys, lease: Lease, asked: Commit) -> Request:
     """Change everything that one step changes."""
     session_id = lease.session_id
     partition = keys.of(session_id)
     before = max(asked.context_epoch - 1, 0)
     return Request(
-        "commit",
+        "settle" if only_settles(asked) else "commit",
         partition,
         _of_session(partition, session_id, _COMMIT_SESSION)
         | _named(partition, (*_LEASES, "timers", "outbox", "vt", "quarantine"))
@@ -410,3 +417,9 @@ def purge(
         ],
         lists={"sessions": [(one,) for one in session_ids]},
     )
+
+
+def pressure(partition: PartitionKeys, memory: Memory | None, *, span_ms: int) -> Request:
+    """Say for `span_ms` that memory is short; None: it is not."""
+    used, limit = (memory.used, memory.limit) if memory else (0, 0)
+    return Request("pressure", partition, {}, {"used": used, "limit": limit, "span": span_ms})

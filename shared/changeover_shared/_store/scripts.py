@@ -46,8 +46,13 @@ NAMES: Final = (
     "defer",
     "trim",
     "purge",
+    "pressure",
 )
 """Every script, by the stem of its file."""
+
+EXEMPT: Final = {"settle": "commit"}
+"""Further names of scripts that run also when memory is full, because what they are asked with
+under this name ends more than it adds."""
 
 _SECTION = re.compile(r"-- (KEYS|EACH|ARGS|LIST|SEALED|REPLIES|USES|FLAGS|       )  +(\S.*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -197,16 +202,18 @@ def _bindings(header: Header) -> str:
 @cache
 def script(name: str) -> Script:
     """Load `lua/<name>.lua` with what it includes."""
-    body = _read(f"{name}.lua")
+    file = EXEMPT.get(name, name)
+    body = _read(f"{file}.lua")
     header = parse_header(body)
+    used_flags = ("allow-oom",) if name in EXEMPT else header.flags
     includes = [_read(f"include/{used}.lua") for used in header.uses]
     replies = list(header.replies)
     for text in includes:
         replies += [word for word in parse_header(text).replies if word not in replies]
     plain = "\n".join([_bindings(header), *includes, body])
-    flags = f"#!lua flags={','.join(header.flags)}\n" if header.flags else ""
+    flags = f"#!lua flags={','.join(used_flags)}\n" if used_flags else ""
     return Script(
-        name=name,
+        name=file,
         header=Header(
             header.keys,
             header.each,
@@ -215,7 +222,7 @@ def script(name: str) -> Script:
             header.sealed,
             tuple(replies),
             header.uses,
-            header.flags,
+            used_flags,
         ),
         body=body,
         text=flags + plain,

@@ -10,13 +10,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from changeover_shared._errors import ChangeoverError, Invalid, StoreUnavailable
+from changeover_shared._errors import Busy, ChangeoverError, Invalid, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
+from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock
@@ -40,6 +42,8 @@ from changeover_shared._words import Status
 ROUTES_KEPT = 10_000
 """How many sessions' routes are remembered, for those that wait elsewhere than asked."""
 ATTEMPT_S = 2.5
+OUT_OF_MEMORY_PAUSE = timedelta(seconds=5)
+"""When to try again what Redis had no memory for."""
 SPARE = 4
 """How many sessions more than its share each partition is asked for when all are listed."""
 
@@ -456,6 +460,9 @@ class _Attempts:
 
     def take(self, i: int, reply: list[Any] | Exception, not_after: int, now: int) -> None:
         """Take the answer of one submission, unless it may still change."""
+        if isinstance(reply, MemoryFull):
+            self._refuse(i, _out_of_memory(self.batch[i]), now)
+            return
         if isinstance(reply, StoreUnavailable):
             self.answers[i] = _unanswered(self.batch[i], reply.reason)
             self._unresolved[i] = max(not_after, self._unresolved.get(i, 0))
@@ -468,7 +475,13 @@ class _Attempts:
         if reply[0] == "LATE":
             return
         answer = decode.submitted(reply, self.batch[i])
-        if isinstance(answer, Submitted) or self._unresolved.get(i, 0) <= now:
+        if isinstance(answer, Submitted):
+            self._close(i, answer)
+        else:
+            self._refuse(i, answer, now)
+
+    def _refuse(self, i: int, answer: NoTurn | ChangeoverError, now: int) -> None:
+        if self._unresolved.get(i, 0) <= now:
             self._close(i, answer)
         else:
             # An earlier copy of it may still be accepted: this "no" does not count yet.
@@ -517,6 +530,17 @@ class _Attempts:
 
 def _unanswered(asked: Submit, reason: str) -> StoreUnavailable:
     return StoreUnavailable(reason=reason, submission_id=asked.submission_id)
+
+
+def _out_of_memory(asked: Submit) -> Busy:
+    """The same refusal as under pressure; how much memory there is, the server does not say."""
+    return Busy(
+        session_id=asked.session_id,
+        scope="memory",
+        depth=0,
+        limit=0,
+        retry_after=OUT_OF_MEMORY_PAUSE,
+    )
 
 
 def _snapshot(

@@ -138,6 +138,7 @@ for i, asked in ipairs(sessions) do
   found[i] = s
 end
 
+-- Grants first: their first write is one that a full memory refuses, a repair's may not be.
 local answers = {}
 for i, s in ipairs(found) do
   if s.word == 'GRANTED' or s.word == 'AGAIN' then
@@ -146,9 +147,12 @@ for i, s in ipairs(found) do
     redis.call('ZADD', leases, int(s.expires), s.id)
     place(s, at)
     answers[i] = granted(s)
-  elseif s.word == 'BUSY' then
+  end
+end
+for i, s in ipairs(found) do
+  if s.word == 'BUSY' then
     answers[i] = {'BUSY', int(s.expires - now)}
-  else
+  elseif not answers[i] then
     if s.word == 'QUARANTINED' then give_no_more(s) end
     if not s.exists or get(s, 'route') ~= route then
       redis.call('ZREM', ready, s.id)

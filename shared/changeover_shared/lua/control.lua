@@ -27,6 +27,7 @@
 --          UNKNOWN
 --          ROUTE       route agent
 -- USES     clock fleet session journal settle place lease
+-- FLAGS    allow-oom
 
 local refused, epoch = fleet_guard(meta, partitions, layout, replid, not_after)
 if refused then return refused end

@@ -21,6 +21,7 @@
 --          NONE        it is not ready, or it is held
 --          ROUTE       route
 -- USES     clock fleet session place lease
+-- FLAGS    allow-oom
 
 local refused = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end

@@ -7,6 +7,7 @@
 -- REPLIES  OK          epoch
 --          LAYOUT      P layout   it exists with other numbers; nothing was written
 -- USES     clock
+-- FLAGS    allow-oom
 
 local found = redis.call('HMGET', meta, 'P', 'layout')
 if found[1] and (found[1] ~= partitions or found[2] ~= layout) then

@@ -9,13 +9,14 @@
 --          replid      str
 --          window      int   how many ready sessions per set
 --          max_ttl     int   no honest lease ends later than now + max_ttl
--- REPLIES  OK          {expired} {due} {{count, session ...} per ready set}
+-- REPLIES  OK          {expired} {due} {{count, session ...} per ready set} pressure   for how many
+--                      ms more messages are refused for want of memory
 -- USES     clock fleet
 -- FLAGS    no-writes
 
 local OLDEST = 32
 
-local refused = fleet_guard(meta, partitions, layout, replid)
+local refused, _, pressure = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
 
 local function oldest(key, from, to)
@@ -32,4 +33,5 @@ for _, each in ipairs(EACH) do
   table.insert(found, 1, int(redis.call('ZCARD', each.ready)))
   sets[#sets + 1] = found
 end
-return reply('OK', expired, oldest(timers, '-inf', int(now)), sets)
+return reply('OK', expired, oldest(timers, '-inf', int(now)), sets,
+  int(pressure and pressure[3] - now or 0))

@@ -10,6 +10,7 @@
 --          NO_FLEET
 --          LAYOUT      P layout
 -- USES     clock
+-- FLAGS    allow-oom
 
 local found = redis.call('HMGET', meta, 'P', 'layout', 'replid', 'epoch')
 if not found[1] then return reply('NO_FLEET') end

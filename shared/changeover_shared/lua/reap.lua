@@ -19,6 +19,7 @@
 -- REPLIES  OK          {word status} per session: PLACED, BUSY (lease lives), NONE (nothing to
 --                      do), ROUTE (it waits elsewhere)
 -- USES     clock fleet session place lease
+-- FLAGS    allow-oom
 
 local refused = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end

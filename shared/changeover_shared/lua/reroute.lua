@@ -25,6 +25,7 @@
 --          ROUTE       route
 --          HELD        remaining_ms
 -- USES     clock fleet session place lease
+-- FLAGS    allow-oom
 
 local refused = fleet_guard(meta, partitions, layout, replid, not_after)
 if refused then return refused end

@@ -182,7 +182,7 @@ if class == 'turn' then
   if bytes > tonumber(max_bytes) then
     return reply('BUSY', 'inbox bytes', int(bytes - #body), max_bytes, '1000')
   end
-  if pressure then return reply('BUSY', 'fleet', '1', '1', '5000') end
+  if pressure then return reply('BUSY', 'memory', pressure[1], pressure[2], '5000') end
 end
 
 -- From here on everything is written. The first write is refused when memory is full.

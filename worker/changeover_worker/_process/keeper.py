@@ -31,6 +31,7 @@ from changeover_shared._errors import (
     StoreUnavailable,
 )
 from changeover_shared._results import WorkerInfo
+from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Renewed
@@ -226,6 +227,9 @@ class LeaseKeeper:
                 now_ms = seconds * 1000 + micros // 1000
                 info = self._describe().model_copy(update={"renewed_at_ms": now_ms})
                 await store.register(self._incarnation, info)
+        except MemoryFull:
+            # The entry grows old; the leases are renewed all the same.
+            return True
         except (StoreUnavailable, TimeoutError):
             return False
         return True

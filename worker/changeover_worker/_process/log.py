@@ -15,6 +15,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from changeover_shared._settings import Settings
+from changeover_shared._sizes import show_size
 
 _LEVELS = logging.getLevelNamesMapping()
 _WIDTH = 17
@@ -116,6 +117,18 @@ def _tool_unknown(f: Mapping[str, Any]) -> str:
     return f'{f["session"]} {f["tool"]} is "once" and may have run: the model is told so'
 
 
+def _redis_memory(f: Mapping[str, Any]) -> str:
+    return f"{f['server']} uses {show_size(f['used'])} of {show_size(f['limit'])}"
+
+
+def _redis_memory_high(f: Mapping[str, Any]) -> str:
+    return f"{_redis_memory(f)}: messages are refused"
+
+
+def _redis_memory_back(f: Mapping[str, Any]) -> str:
+    return f"{_redis_memory(f)}: messages are taken again"
+
+
 def _warning(f: Mapping[str, Any]) -> str:
     rest = _plain({key: value for key, value in f.items() if key not in ("code", "text")})
     said = f": {f['text']}" if f.get("text") else ""
@@ -135,5 +148,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "model_failed": _model_failed,
     "turn_ended": _turn_ended,
     "tool_unknown": _tool_unknown,
+    "redis_memory_high": _redis_memory_high,
+    "redis_memory_back": _redis_memory_back,
     "warning": _warning,
 }

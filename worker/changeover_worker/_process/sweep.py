@@ -3,8 +3,9 @@
 One worker at a time leads, for as long as it lives: the gate has a TTL of three seconds, or of one
 lease if that is shorter, and the leader renews it each second. The leader visits every partition
 once a second: it places sessions whose lease ran out or whose time has come, whatever their route,
-and rings what is ready. When a suspect of a route that it serves itself finds no process that
-holds nothing else, the leader becomes one, see `courtesy`.
+and rings what is ready. It measures the server's memory as well, see `headroom`. When a suspect of
+a route that it serves itself finds no process that holds nothing else, the leader becomes one, see
+`courtesy`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 
+from structlog.typing import FilteringBoundLogger
+
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
@@ -21,6 +24,7 @@ from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._process.claim_decisions import audible, is_solo, plain
 from changeover_worker._process.courtesy import Courtesy
+from changeover_worker._process.headroom import Headroom
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
 
@@ -54,6 +58,7 @@ class Sweep:
         routes: Sequence[str],
         slots: Slots,
         gate: Silence,
+        log: FilteringBoundLogger,
     ) -> None:
         self._store = store
         self._incarnation = incarnation
@@ -61,6 +66,7 @@ class Sweep:
         self._routes = tuple(routes)
         self._slots = slots
         self._gate = gate
+        self._headroom = Headroom(store, settings.redis_headroom, log)
         lease_s = settings.lease.total_seconds()
         self._courtesy = Courtesy(patience_s=lease_s, room_s=2 * lease_s)
         self._gate_ms = min(GATE_MS, round(settings.lease.total_seconds() * 1000))
@@ -102,11 +108,13 @@ class Sweep:
 
     def _lead_no_more(self) -> None:
         self._courtesy.forget()
+        self._headroom.forget()
         self._slots.reserve(False)
 
     async def _round(self) -> None:
         """Visit partitions, evenly spread, for one second."""
         await self._read_registry()
+        await self._headroom.look()
         partitions = self._store.keys.partitions
         began = time.monotonic()
         for visited in range(partitions):
@@ -124,6 +132,7 @@ class Sweep:
         for route in ready:
             await self._store.ring(route, [partition])
         await self._store.place_overdue(partition, peeked)
+        await self._headroom.correct(partition, peeked)
         suspects = any(is_solo(name) and plain(name) in self._own for name in ready)
         self._courtesy.saw(partition, waiting=suspects)
         self._slots.reserve(self._courtesy.due)

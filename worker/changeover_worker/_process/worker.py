@@ -123,6 +123,7 @@ class Worker:
                 routes=self._routes,
                 slots=self._slots,
                 gate=self._gate,
+                log=self._log,
             )
             stack.push_async_callback(self._say_farewell, store, sweep)
             stack.push_async_callback(keeper.stop)

@@ -1,9 +1,15 @@
--- The first guards of every script: is this the universe that the caller believes in?
+-- The first guards of every script: is this the universe that the caller believes in? With it come
+-- the epoch and, while memory is short, {used, limit, until}.
 --
 -- REPLIES  NO_FLEET                  the partition was never initialised
 --          LAYOUT     P layout       another partition count or key layout
 --          EPOCH      replid epoch   the caller's server is not the one that wrote here last
 --          LATE                      the caller has stopped waiting; nothing may be granted
+
+local function pressure_of(said)
+  local used, limit, till = string.match(said or '', '^(%d+)|(%d+)|(%d+)$')
+  if till and tonumber(till) > now then return {used, limit, tonumber(till)} end
+end
 
 local function fleet_guard(meta, partitions, layout, replid, not_after)
   local found = redis.call('HMGET', meta, 'P', 'layout', 'replid', 'epoch', 'pressure')
@@ -13,5 +19,5 @@ local function fleet_guard(meta, partitions, layout, replid, not_after)
   end
   if found[3] ~= replid then return reply('EPOCH', found[3], found[4]) end
   if not_after and tonumber(not_after) < now then return reply('LATE') end
-  return nil, found[4], found[5]
+  return nil, found[4], pressure_of(found[5])
 end
