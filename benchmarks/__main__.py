@@ -19,6 +19,7 @@ from benchmarks._server import version
 from benchmarks._table import table
 from benchmarks.commit_cost import COMMIT_COST
 from benchmarks.drain import DRAIN, DRAIN_AOF
+from benchmarks.encryption import ENCRYPTION
 from benchmarks.idle import IDLE
 from benchmarks.latency import LATENCY
 from benchmarks.memory import MEMORY
@@ -35,6 +36,7 @@ MEASUREMENTS = (
     WAITING,
     WAITING_HTTP,
     COMMIT_COST,
+    ENCRYPTION,
 )
 
 
