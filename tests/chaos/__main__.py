@@ -21,6 +21,7 @@ from pathlib import Path
 from changeover import SyncClient
 from changeover_shared._settings import read_settings
 from changeover_shared._store.sync_store import SyncStore
+from tests.chaos.failovers import fail_over_all
 from tests.chaos.frozen import freeze_often
 from tests.chaos.storms import STORMS, named, storm_all
 from tests.chaos.sweeps import sweep_all
@@ -37,6 +38,10 @@ FIRST_START_S = 2.0
 FROZEN = "frozen"
 """The storm that strikes a worker, not Redis: it is frozen while its sessions are taken."""
 FREEZES = 200
+FAILOVERS = "failovers"
+"""The storm over a Sentinel group, with replicas waited for and without, and over a Cluster."""
+TIMES = 10
+"""How many failovers each of them has."""
 
 
 class Fleet:
@@ -114,7 +119,7 @@ def say(line: str) -> None:
 
 def storms_of(name: str) -> list[str]:
     """The storms that an option names."""
-    found = [FROZEN] if name == FROZEN else named(name)
+    found = [name] if name in (FROZEN, FAILOVERS) else named(name)
     if not found:
         raise argparse.ArgumentTypeError(f"no storm is called {name!r}")
     return found
@@ -123,10 +128,11 @@ def storms_of(name: str) -> list[str]:
 def main() -> int:
     """Parse, rage, report."""
     parser = argparse.ArgumentParser(prog="make chaos")
+    known = [*STORMS, FROZEN, FAILOVERS]
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument(
-        "--storm", type=storms_of, action="extend", default=[], help=", ".join([*STORMS, FROZEN])
+        "--storm", type=storms_of, action="extend", default=[], help=", ".join(known)
     )
     options = parser.parse_args()
     say(f"seed {options.seed}, {options.seconds:g} s")
@@ -135,10 +141,12 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="changeover-chaos-") as directory:
             found += sweep_all(options.seconds, options.seed, say)
             found += rage(options.seconds, options.seed, Path(directory))
-    wanted = options.storm or [*STORMS, FROZEN]
+    wanted = options.storm or known
     found += storm_all([n for n in wanted if n in STORMS], options.seconds, options.seed, say)
     if FROZEN in wanted:
         found += freeze_often(FREEZES, options.seed, say)
+    if FAILOVERS in wanted:
+        found += fail_over_all(TIMES, options.seed, say)
     for line in found:
         say(f"BROKEN {line}")
     say("every promise held" if not found else f"{len(found)} broken promises")

@@ -1,0 +1,122 @@
+"""What a connection learns before it is used: whose history it meets, and that it is a primary."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, closing
+
+import pytest
+
+from changeover_shared._errors import StoreUnavailable
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.records import Create, Submit
+from changeover_shared._store.scripts import script
+from changeover_shared._store.store import Store
+from changeover_shared._store.sync_store import SyncStore
+from tests.support.driving import ROUTE, SESSION, Driver
+from tests.support.fleet import small_settings, stores_on
+from tests.support.sentinel import running_sentinel
+from tests.support.servers import SERVERS, phoenix_server, running_server
+
+AOF = ("--appendonly", "yes", "--appendfsync", "always")
+SETTINGS = small_settings()
+
+
+def message(id: str) -> Submit:
+    return Submit(SESSION, id, f"d:{id}", "turn", "body", Create(ROUTE, "assistant"))
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_the_first_write_after_a_restart_begins_an_epoch(kind: str) -> None:
+    """Hole 30: no request that claims to know the old server reaches the new one."""
+    with phoenix_server(kind, AOF) as server:
+        async with stores_on(await Executor.connect(server.url), SETTINGS) as stores:
+            drive = Driver(stores)
+            await stores.producer.submit(message("m1"))
+            await asyncio.to_thread(server.die)
+            await asyncio.to_thread(server.rise)
+            with server.client() as other:
+                # Or the new server would ask for the script, and so for another attempt.
+                other.script_load(script("submit").text)
+            await stores.producer.submit(message("m2"))
+            assert await drive.redis("HGET", drive.shared("meta"), "epoch") == "2"
+            assert (await drive.head())["n"] == "2"
+            assert stores.executor.changes == 1
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_the_synchronous_store_begins_an_epoch_as_well(kind: str) -> None:
+    with phoenix_server(kind, AOF) as server, server.client() as other:
+        with closing(SyncStore.open(server.url, SETTINGS)) as store:
+            store.submit(message("m1"))
+            server.die()
+            server.rise()
+            other.script_load(script("submit").text)
+            store.submit(message("m2"))
+            meta = store.keys.of(SESSION).named("meta")
+        assert other.hget(meta, "epoch") in ("2", b"2")
+
+
+async def test_a_replica_is_no_place_to_write_to() -> None:
+    """READONLY, before anything is sent to it."""
+    with running_sentinel(replicas=1, down_after_ms=60_000) as group:
+        (replica,) = group.replicas()
+        with pytest.raises(StoreUnavailable, match="replica; use the URL of its primary"):
+            await Store.open(replica.url, SETTINGS)
+        with pytest.raises(StoreUnavailable, match="replica; use the URL of its primary"):
+            SyncStore.open(replica.url, SETTINGS)
+
+
+async def test_a_primary_that_becomes_a_replica_is_left() -> None:
+    """Its open connections answer READONLY; Sentinel names the new one."""
+    with running_sentinel(replicas=1) as group:
+        async with aclosing(await Store.open(group.url, SETTINGS)) as store:
+            await store.submit(message("m1"))
+            group.fail_over()
+            answer = await store.submit(message("m2"), timeout_s=20)
+            key = store.keys.of(SESSION).session(SESSION, "head")
+            assert group.primary().client.hget(key, "n") == "2"
+            assert answer is not None
+
+
+async def test_sentinels_that_are_away_are_no_answer() -> None:
+    with running_sentinel(replicas=0, down_after_ms=60_000) as group:
+        for sentinel in group.sentinels:
+            sentinel.kill()
+        with pytest.raises(StoreUnavailable, match="No master found"):
+            await Store.open(group.url, SETTINGS)
+        with pytest.raises(StoreUnavailable, match="No master found"):
+            SyncStore.open(group.url, SETTINGS)
+
+
+async def test_one_sentinel_that_answers_is_enough() -> None:
+    with running_sentinel(replicas=0, down_after_ms=60_000) as group:
+        for sentinel in group.sentinels[:2]:
+            sentinel.kill()
+        async with aclosing(await Store.open(group.url, SETTINGS)) as store:
+            await store.submit(message("m1"))
+
+
+async def test_a_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocking reads have a connection each; one too many says so, and nothing is lost."""
+    monkeypatch.setattr("changeover_shared._store.wire.BLOCKING_CONNECTIONS", 2)
+    with running_server("redis") as url:
+        executor = await Executor.connect(url)
+        waiting = [
+            asyncio.create_task(executor.blocking("BZPOPMIN", "k", "60", block_s=60))
+            for _ in range(2)
+        ]
+        await blocked(executor, 2)
+        with pytest.raises(StoreUnavailable, match="Too many connections"):
+            await executor.blocking("BZPOPMIN", "k", "60", block_s=60)
+        await executor.command("ZADD", "k", "1", "a", "2", "b")
+        assert sorted([(await one)[1] for one in waiting]) == [b"a", b"b"]
+        await executor.aclose()
+
+
+async def blocked(executor: Executor, count: int) -> None:
+    for _ in range(2000):
+        if f"blocked_clients:{count}".encode() in await executor.command("INFO", "clients"):
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"{count} never waited")
