@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.servers import SERVERS, PhoenixServer, phoenix_server
+from tests.support.nodes import Node, running_node
+from tests.support.servers import SERVERS
 from tests.support.storms import FleetAtWork, Report, fleet_at_work
 
 Say = Callable[[str], None]
@@ -30,7 +31,7 @@ class Weather:
     """What a storm has at hand."""
 
     fleet: FleetAtWork
-    server: PhoenixServer
+    server: Node
     chance: random.Random
     seconds: float
     pause_s: float = PAUSE_S
@@ -51,9 +52,9 @@ async def killed(at: Weather) -> None:
     """SIGKILL, and a start on what the append-only file holds."""
 
     async def blow() -> None:
-        at.server.die()
+        at.server.kill()
         await asyncio.sleep(at.chance.uniform(0, 1))
-        await asyncio.to_thread(at.server.rise)
+        await asyncio.to_thread(at.server.start_again)
 
     await at.blows(blow)
 
@@ -62,9 +63,8 @@ async def frozen(at: Weather) -> None:
     """SIGSTOP: connections stay open, nothing is answered, Redis's clock goes on."""
 
     async def blow() -> None:
-        at.server.freeze()
-        await asyncio.sleep(at.pause_s)
-        at.server.thaw()
+        with at.server.frozen():
+            await asyncio.sleep(at.pause_s)
 
     await at.blows(blow)
 
@@ -73,8 +73,7 @@ async def held_back(at: Weather) -> None:
     """CLIENT PAUSE: the server holds back every command."""
 
     async def blow() -> None:
-        with at.server.client() as operator:
-            operator.client_pause(round(at.pause_s * 1000))
+        at.server.client.client_pause(round(at.pause_s * 1000))
         await asyncio.sleep(at.pause_s)
 
     await at.blows(blow)
@@ -84,11 +83,10 @@ async def full(at: Weather) -> None:
     """`maxmemory` below what is used: whatever needs memory is refused."""
 
     async def blow() -> None:
-        with at.server.client() as operator:
-            used = operator.info("memory")["used_memory"]
-            operator.config_set("maxmemory", round(used * at.chance.uniform(0.5, 0.95)))
-            await asyncio.sleep(min(FULL_S, at.pause_s))
-            operator.config_set("maxmemory", 0)
+        used = at.server.info("memory")["used_memory"]
+        at.server.client.config_set("maxmemory", round(used * at.chance.uniform(0.5, 0.95)))
+        await asyncio.sleep(min(FULL_S, at.pause_s))
+        at.server.client.config_set("maxmemory", 0)
 
     await at.blows(blow)
 
@@ -96,15 +94,15 @@ async def full(at: Weather) -> None:
 async def cut(at: Weather) -> None:
     """CLIENT KILL once a second: of all connections, or of a random half, one by one."""
     until = time.monotonic() + at.seconds
-    with at.server.client() as operator:
-        while time.monotonic() < until:
-            if at.chance.random() < 0.5:
-                operator.client_kill_filter(_type="normal", skipme=True)
-            else:
-                others = [one["id"] for one in operator.client_list(_type="normal")]
-                for number in at.chance.sample(others, len(others) // 2):
-                    operator.client_kill_filter(_id=number, skipme=True)
-            await asyncio.sleep(KILL_EVERY_S)
+    operator = at.server.client
+    while time.monotonic() < until:
+        if at.chance.random() < 0.5:
+            operator.client_kill_filter(_type="normal", skipme=True)
+        else:
+            others = [one["id"] for one in operator.client_list(_type="normal")]
+            for number in at.chance.sample(others, len(others) // 2):
+                operator.client_kill_filter(_id=number, skipme=True)
+        await asyncio.sleep(KILL_EVERY_S)
     await at.fleet.goes_on()
 
 
@@ -137,7 +135,7 @@ async def rage_of(
     storm: Storm, kind: str, directory: Path, *, seed: int, seconds: float, pause_s: float = PAUSE_S
 ) -> Report:
     """One storm over one fleet."""
-    with phoenix_server(kind, storm.server) as server:
+    with running_node(kind, storm.server) as server:
         async with fleet_at_work(
             server.url, directory, seed=seed, settings=storm.settings
         ) as fleet:

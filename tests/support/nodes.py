@@ -1,10 +1,11 @@
-"""Servers that belong together, as those of a Cluster or of a Sentinel group: each keeps its port
-and its directory, may be killed, frozen and started again, and is gone afterwards."""
+"""Servers to which something happens, alone or as those of a Cluster or of a Sentinel group: each
+keeps its port and directory, may be killed, frozen and started again, and is gone afterwards."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -125,6 +126,18 @@ class Node:
     def _own_args(self) -> Sequence[str]:
         """What is decided anew with each port that is tried."""
         return ()
+
+
+@contextmanager
+def running_node(kind: str = "valkey", args: Sequence[str] = ()) -> Iterator[Node]:
+    """Start one server by itself, and stop it. `args` are further flags."""
+    with tempfile.TemporaryDirectory(prefix="changeover-test-") as directory:
+        node = Node([program_of(kind)], Path(directory))
+        try:
+            node.start(*args)
+            yield node
+        finally:
+            node.kill()
 
 
 def program_of(kind: str) -> str:

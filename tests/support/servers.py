@@ -8,16 +8,14 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -86,59 +84,6 @@ def killed_and_started_again(server: RunningServer, args: Sequence[str] = ()) ->
     program = binary(server.kind)
     assert program is not None, "it ran"
     return _start(server.kind, program, server.directory, args)
-
-
-class PhoenixServer:
-    """A server that keeps its address, whatever is done to it."""
-
-    def __init__(self, kind: str, args: Sequence[str], directory: Path) -> None:
-        program = binary(kind)
-        if program is None:
-            raise RuntimeError(f"no {kind} server is installed")
-        self._program = program
-        self._args = args
-        self._server = _start(kind, program, directory, args)
-        self._port = urlsplit(self._server.url).port or 0
-
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        return self._server.url
-
-    def die(self) -> None:
-        """SIGKILL: what it has not written to its files is gone."""
-        self._server.process.kill()
-        self._server.process.wait()
-
-    def rise(self) -> None:
-        """Start again on what it had written, at the same address; returns once it answers."""
-        process = started_on([self._program], self._port, self._server.directory, self._args)
-        if process is None:
-            raise RuntimeError(f"{self._program} did not start again on port {self._port}")
-        self._server = replace(self._server, process=process)
-
-    def freeze(self) -> None:
-        """SIGSTOP: its connections stay open and nothing is answered."""
-        self._server.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        self._server.process.send_signal(signal.SIGCONT)
-
-    def client(self) -> AbstractContextManager[redis.Redis]:
-        """A client for what an operator would do."""
-        return closing(redis.Redis.from_url(self.url))
-
-
-@contextmanager
-def phoenix_server(kind: str = "valkey", args: Sequence[str] = ()) -> Iterator[PhoenixServer]:
-    """As `running_server`, for tests that kill, freeze and restart it."""
-    with tempfile.TemporaryDirectory(prefix="changeover-test-") as directory:
-        server = PhoenixServer(kind, args, Path(directory))
-        try:
-            yield server
-        finally:
-            server.die()
 
 
 def flush(url: str) -> None:

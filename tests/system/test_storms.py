@@ -12,7 +12,8 @@ import pytest
 
 from changeover_shared._store.keys import Keys
 from tests.chaos.storms import STORMS, rage_of
-from tests.support.servers import SERVERS, phoenix_server
+from tests.support.nodes import running_node
+from tests.support.servers import SERVERS
 from tests.support.storms import fleet_at_work
 
 pytestmark = pytest.mark.timeout(180)
@@ -55,7 +56,7 @@ async def test_the_fleet_outlives_a_redis_that_is(
 async def test_the_report_tells_what_is_lost_what_ran_twice_and_who_was_not_live(
     tmp_path: Path, seed: int
 ) -> None:
-    with phoenix_server() as server:
+    with running_node() as server:
         async with fleet_at_work(server.url, tmp_path, seed=seed, workers=1) as fleet:
             await fleet.accepts(20)
             report = await fleet.settled()
@@ -68,8 +69,7 @@ async def test_the_report_tells_what_is_lost_what_ran_twice_and_who_was_not_live
                 .of(gone.session)
                 .session(gone.session, "receipts")
             )
-            with server.client() as client:
-                client.hdel(receipts, gone.id)
+            server.client.hdel(receipts, gone.id)
             ran = fleet.tool_log.read_text("utf-8").splitlines()[0]
             with fleet.tool_log.open("a") as log:
                 log.write(f"{ran}\n")

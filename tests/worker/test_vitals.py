@@ -16,7 +16,7 @@ from changeover_shared._words import Ending
 from changeover_worker import Agent, App, tool
 from changeover_worker._process.vitals import Vitals
 from changeover_worker.testing import ScriptedModel, call, say
-from tests.support.servers import PhoenixServer, phoenix_server
+from tests.support.nodes import Node, running_node
 from tests.support.working import own_fleet, working
 
 LIMIT_S = 3.0
@@ -25,8 +25,8 @@ LONGER_S = 5.0
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PhoenixServer]:
-    with phoenix_server(args=["--appendonly", "yes", "--appendfsync", "always"]) as server:
+def server() -> Iterator[Node]:
+    with running_node(args=["--appendonly", "yes", "--appendfsync", "always"]) as server:
         yield server
 
 
@@ -54,12 +54,12 @@ def app(pause_s: float = 0.0) -> App:
     )
 
 
-async def ask(server: PhoenixServer, settings: Settings, agent: str = "assistant") -> Outcome:
+async def ask(server: Node, settings: Settings, agent: str = "assistant") -> Outcome:
     async with Client(server.url, settings=settings) as client:
         return await client.run(f"{agent}:1", "hello", agent=agent, timeout="60s")
 
 
-async def test_a_blocked_loop_is_not_live_and_the_log_shows_where(server: PhoenixServer) -> None:
+async def test_a_blocked_loop_is_not_live_and_the_log_shows_where(server: Node) -> None:
     settings = own_fleet(loop_lag_limit="500ms")
     async with working(app(), settings, server.url) as at:
         assert at.worker.liveness().live
@@ -75,7 +75,7 @@ async def test_a_blocked_loop_is_not_live_and_the_log_shows_where(server: Phoeni
 
 
 async def test_a_claim_loop_that_hangs_is_not_live_while_redis_answers(
-    server: PhoenixServer, monkeypatch: pytest.MonkeyPatch
+    server: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = own_fleet()
     goes_on = asyncio.Event()
@@ -100,39 +100,39 @@ async def test_a_claim_loop_that_hangs_is_not_live_while_redis_answers(
 
 
 async def test_a_connection_that_is_back_but_may_not_consume_is_not_live(
-    server: PhoenixServer,
+    server: Node,
 ) -> None:
     """Redis answers a ping and refuses bells and scripts: nothing would ever be claimed."""
     settings = own_fleet()
     async with working(app(), settings, server.url) as at:
-        with server.client() as operator:
-            operator.acl_setuser("default", enabled=True, commands=["-bzpopmin", "-evalsha"])
-            try:
-                (verdict,) = await at.has_logged("not_live")
-                assert "the claim loop has finished no round" in verdict["reason"]
-            finally:
-                operator.acl_setuser("default", enabled=True, categories=["+@all"])
+        server.client.acl_setuser("default", enabled=True, commands=["-bzpopmin", "-evalsha"])
+        try:
+            (verdict,) = await at.has_logged("not_live")
+            assert "the claim loop has finished no round" in verdict["reason"]
+        finally:
+            server.client.acl_setuser("default", enabled=True, categories=["+@all"])
         await at.has_logged("live_again")
         assert (await ask(server, settings)).ending is Ending.COMPLETED
 
 
 @pytest.mark.parametrize("away", ["killed", "frozen"])
 async def test_a_worker_whose_redis_is_away_is_live_and_consumes_again(
-    server: PhoenixServer, away: str
+    server: Node, away: str
 ) -> None:
     settings = own_fleet()
     async with working(app(), settings, server.url) as at:
-        leave, come_back = (
-            (server.die, server.rise) if away == "killed" else (server.freeze, server.thaw)
-        )
-        leave()
-        await asyncio.sleep(LONGER_S)  # longer than a claim loop may be silent
-        come_back()
+        if away == "killed":
+            server.kill()
+            await asyncio.sleep(LONGER_S)  # longer than a claim loop may be silent
+            server.start_again()
+        else:
+            with server.frozen():
+                await asyncio.sleep(LONGER_S)
         assert (await ask(server, settings)).ending is Ending.COMPLETED
         assert at.logged("not_live") == []
 
 
-async def test_a_worker_whose_slots_are_all_taken_is_live(server: PhoenixServer) -> None:
+async def test_a_worker_whose_slots_are_all_taken_is_live(server: Node) -> None:
     settings = own_fleet(concurrency=1)
     async with working(app(pause_s=LONGER_S / 5), settings, server.url) as at:
         assert (await ask(server, settings)).ending is Ending.COMPLETED

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import groupby
 from random import uniform
 
@@ -162,10 +163,11 @@ class LeaseKeeper:
         store = await LeaseStore.open(self._url, self._settings, name=self._incarnation)
         self._loop = asyncio.get_running_loop()
         self._started.set_result(None)
+        ping = partial(store.executor.on_every_primary, "PING")
         loops = (
             asyncio.create_task(self._renewals(store)),
             asyncio.create_task(self._watch()),
-            asyncio.create_task(self._vitals.watch(lambda: store.executor.command("PING"))),
+            asyncio.create_task(self._vitals.watch(ping)),
         )
         stop = asyncio.create_task(self._stop.wait())
         try:

@@ -21,7 +21,8 @@ from changeover_shared._errors import SetupError, StoreUnavailable
 from changeover_worker._process.liveness import CLAIMS_LIMIT_S, LIVE, Facts, Verdict, judge
 
 Ping = Callable[[], Awaitable[object]]
-"""Asks Redis for any answer, on the judge's connection."""
+"""Asks Redis for any answer, on the judge's connection; where it is several servers, all of them:
+a claim loop that waits for one that is away waits for Redis."""
 
 
 class Unchanged:
