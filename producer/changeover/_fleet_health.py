@@ -76,7 +76,7 @@ def fleet_findings(
 ) -> Iterator[Finding]:
     """The fleet as it stands. `workers` whose registration is old are silent ones."""
     yield _summary(config, looks, workers, settings)
-    yield from _universe(config, looks)
+    yield from _universe(config, looks, now_ms)
     yield from _silent(workers, settings, now_ms)
     yield from _unserved(looks, workers)
     yield from _behind(looks, workers, now_ms)
@@ -102,7 +102,9 @@ def _summary(
     return Finding(level="ok", code="fleet", text=" · ".join(parts))
 
 
-def _universe(config: Mapping[str, Any], looks: Sequence[PartitionLook]) -> Iterator[Finding]:
+def _universe(
+    config: Mapping[str, Any], looks: Sequence[PartitionLook], now_ms: int
+) -> Iterator[Finding]:
     made = (str(config["partitions"]), str(config["layout"]))
     for look in looks:
         if look.meta and (look.meta.get("P", ""), look.meta.get("layout", "")) != made:
@@ -114,12 +116,12 @@ def _universe(config: Mapping[str, Any], looks: Sequence[PartitionLook]) -> Iter
                 "what is sent there is refused",
                 remedy="restore the fleet's config from a backup, or use another CHANGEOVER_PREFIX",
             )
-    pressed = [look for look in looks if look.meta.get("pressure")]
+    pressed = [look for look in looks if look.refusing_until_ms > now_ms]
     if pressed:
         yield Finding(
             level="fail",
-            code="pressure",
-            text=f"{len(pressed)} partitions refuse messages because Redis is nearly full",
+            code="messages_refused",
+            text=f"{len(pressed)} of {len(looks)} partitions refuse messages: memory is short",
             remedy="changeover purge --closed-for 30d, or CONFIG SET maxmemory <more>",
         )
 

@@ -24,6 +24,8 @@ class PartitionLook:
 
     at: PartitionKeys
     meta: dict[str, str] = field(default_factory=dict)
+    refusing_until_ms: int = 0
+    """While memory is short; 0 when it is not."""
     sessions: int = 0
     expired: int = 0
     """Leases that ran out longer than `LATE_MS` ago and that nobody has reaped."""
@@ -74,6 +76,7 @@ class PartitionLook:
         meta, sessions, expired, first, beyond, overdue, due, quarantined, stopped, vt = values
         told = zip(("P", "layout", "pressure"), meta, strict=True)
         self.meta = {name: value.decode() for name, value in told if value is not None}
+        self.refusing_until_ms = int(self.meta.pop("pressure", "0").rpartition("|")[2])
         self.sessions = int(sessions)
         self.expired, self.overdue = int(expired), int(overdue)
         self.expired_ms = int(float(first[1])) if first else 0

@@ -12,9 +12,9 @@ from changeover._fleet_health import many
 from changeover._index_look import Index
 from changeover._session_look import SessionLook, Unreadable
 from changeover_shared._server.check import Finding
+from changeover_shared._sizes import show_size
 from changeover_shared._store.keys import Keys, Owner, queue_of
 from changeover_shared._store.soundness import Defect, Stored, defects
-from changeover_shared._units import show_size
 
 NAMED: Final = 5
 """How many examples of one kind are told."""

@@ -62,15 +62,6 @@ def show_duration(value: timedelta) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
-def show_size(value: int) -> str:
-    """Say a size the way people write it: `512 B`, `3.1 KiB`, `1.1 GiB`."""
-    if value < 1024:
-        return f"{value} B"
-    units = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-    unit = next((unit for unit, size in units.items() if value < 1024 * size), "GiB")
-    return f"{value / units[unit]:.1f} {unit}"
-
-
 Span = Annotated[timedelta, BeforeValidator(lambda value: duration(value))]
 """A settings field that takes a duration."""
 

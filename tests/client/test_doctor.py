@@ -14,6 +14,7 @@ from changeover import Operator, Report, SyncOperator
 from changeover.cli import main
 from changeover_shared._results import WorkerInfo
 from changeover_shared._store.keys import route_of
+from changeover_shared._store.records import Memory
 from tests.client.conftest import World
 from tests.support.fleet import small_settings
 from tests.support.servers import SERVERS, flush, running_server
@@ -121,6 +122,16 @@ async def test_a_lease_beyond_the_longest_is_a_step_of_the_clock(world: World) -
 
 
 @one_real
+async def test_partitions_that_refuse_messages_are_counted(world: World) -> None:
+    await registered(world)
+    await world.client.submit("web:1", "hello")
+    await world.stores.worker.say_pressure([0, 2], Memory(9, 10), span_ms=60_000)
+    assert "2 of 4 partitions" in (await wrong(world))["messages_refused"][1]
+    await world.stores.worker.say_pressure([0, 2], None, span_ms=60_000)
+    assert await wrong(world) == {}
+
+
+@one_real
 async def test_quarantined_sessions_are_named(world: World) -> None:
     await world.client.submit("web:1", "hello")
     at = world.stores.producer.keys.of("web:1")
@@ -164,7 +175,7 @@ async def test_what_the_server_forbids_could_not_be_seen(kind: str) -> None:
     """As a managed server does."""
     with running_server(kind) as url:
         with closing(redis.Redis.from_url(url)) as client:
-            allowed = ["+@all", "-config", "-info", "-memory"]
+            allowed = ["+@all", "-config", "-memory"]
             client.acl_setuser("blind", enabled=True, passwords=["+pw"], keys=["*"],
                                commands=allowed)  # fmt: skip
         settings = small_settings()
@@ -174,7 +185,7 @@ async def test_what_the_server_forbids_could_not_be_seen(kind: str) -> None:
         report = await operator.doctor(deep=True)
     unseen = [one.text for one in report.findings if one.code == "not_seen"]
     assert len(unseen) == 1
-    assert "INFO is not permitted" in unseen[0]
+    assert "CONFIG GET is not permitted" in unseen[0]
     (line,) = [one.text for one in report.findings if one.code == "deep"]
     assert line == "1 session · 15 keys · no key without an owner, every index agrees"
 

@@ -59,7 +59,7 @@ def test_a_good_server_is_one_line() -> None:
         ({"maxmemory": 0}, {}, "redis_no_maxmemory", "warn", "CONFIG SET maxmemory"),
         ({"used_memory": 719}, {}, None, "", ""),
         ({"used_memory": 721}, {}, "redis_full", "warn", "changeover purge"),
-        ({"used_memory": 900}, {}, "redis_full", "fail", "changeover purge"),
+        ({"used_memory": 901}, {}, "redis_full", "fail", "changeover purge"),
         ({"role": "slave"}, {}, "redis_replica", "fail", "use the URL of its primary"),
         ({}, {"min-replicas-to-write": "2"}, "redis_refuses_writes", "fail", "connect"),
         ({"connected_clients": 8000}, {}, "redis_maxclients", "warn",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import typer
 
 from changeover.cli import (
+    _acl,
     _chat,
     _context,
     _demo,
@@ -77,6 +78,7 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, OPERATE, _life.delete)
     _add(app, KEEP, _doctor.doctor)
     _add(app, KEEP, _life.purge)
+    _add(app, KEEP, _acl.acl)
     return app
 
 

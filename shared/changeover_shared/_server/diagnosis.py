@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from changeover_shared._server.check import Facts, Finding, fitness
 from changeover_shared._settings import Settings
-from changeover_shared._units import show_size
+from changeover_shared._sizes import show_size
 
 CONFIG_NAMES: Final = (
     "appendfsync",
@@ -65,7 +65,9 @@ def _server(facts: Facts, skew_ms: int) -> Finding:
 
 
 def _memory(facts: Facts, settings: Settings) -> Iterator[Finding]:
-    limit, used = facts.number("maxmemory"), facts.number("used_memory")
+    # As the server's own refusals count it.
+    used = facts.number("used_memory") - facts.number("mem_not_counted_for_evict")
+    limit = facts.number("maxmemory")
     if limit == 0:
         yield Finding(
             level="warn",
@@ -78,7 +80,7 @@ def _memory(facts: Facts, settings: Settings) -> Iterator[Finding]:
     share, headroom = used / limit, settings.redis_headroom
     text = f"{show_size(used)} of maxmemory {show_size(limit)} are used, {share:.0%}: "
     remedy = "changeover purge --closed-for 30d, or CONFIG SET maxmemory <more>"
-    if share >= headroom:
+    if share > headroom:
         text += f"messages are refused from {headroom:.0%} on"
         yield Finding(level="fail", code="redis_full", text=text, remedy=remedy)
     elif share >= NEAR * headroom:
