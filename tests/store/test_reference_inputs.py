@@ -262,7 +262,8 @@ async def test_a_used_id_stays_what_it_was_until_it_is_forgotten(drive: Driver) 
         for id, how in (("cancelled", "cancelled"), ("completed", "completed"), ("waiting", "")):
             assert (await drive.submit(id))[0::5] == ["DUPLICATE", how]
             mismatch = await drive.submit(id, digest="other")
-            assert mismatch == ["MISMATCH", (await drive.receipt(id) or {})["accepted"]]
+            receipt = await drive.receipt(id) or {}
+            assert mismatch[:2] == ["MISMATCH", receipt["accepted"]]
         assert await drive.cancel("cancelled", "c1") == ["CANCELLED"]
         assert await drive.cancel("cancelled", "c2") == ["ENDED", "cancelled", ""]
         assert await drive.cancel("completed", "c2") == ["ENDED", "completed", "t_1"]
