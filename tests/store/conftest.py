@@ -12,6 +12,7 @@ import pytest
 from changeover_shared._store.executor import Executor
 from tests.support.driving import Driver
 from tests.support.fleet import TARGETS, Stores, fake_executor, small_settings, stores_on
+from tests.support.leaks import ownerless
 from tests.support.losing import LEFT_OUT, LOSING, losses_before
 from tests.support.servers import SERVERS, flush, running_server
 
@@ -55,6 +56,7 @@ async def stores(request: pytest.FixtureRequest, servers: dict[str, str]) -> Asy
         async with stores_on(await connect(), small_settings()) as found:
             found.connect = connect
             yield found
+            assert await ownerless(found.executor, found.producer.keys) == []
 
 
 def connected_to_fake(server: fakeredis.FakeServer) -> Callable[[], Awaitable[Executor]]:
