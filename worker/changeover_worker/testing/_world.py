@@ -16,6 +16,7 @@ from changeover_shared._settings import Settings
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys
 from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.payloads import Payloads
 from changeover_shared._store.scripts import Script, Value
 from changeover_shared._store.store import Store
 from changeover_worker.testing._follower import Follower
@@ -53,11 +54,13 @@ class World:
         self.scenario_over = False
         self.store: Store
         self.lease_store: LeaseStore
+        self._payloads: Payloads
 
     async def open(self) -> None:
         """Join the fleet with connections that no tap counts."""
         fleet = await Fleet.join(await self.connect(), self.settings)
         self.store, self.lease_store = Store(fleet), LeaseStore(fleet)
+        self._payloads = fleet.payloads
 
     async def connect(self) -> TappedExecutor:
         """Another process's connections to the store."""
@@ -119,7 +122,8 @@ class World:
             self.commits[session] = self.commits.get(session, 0) + 1
             turn = str(args[script.header.args.index("turn")])
             for (body,) in _listed(script, args, "items"):
-                item = decode_item(str(body))
+                stored = body if isinstance(body, bytes) else str(body).encode()
+                item = decode_item(self._payloads.of(session).open("item", stored))
                 if isinstance(item, StepRecord):
                     self.recorded.add((session, turn, item.name))
         await self.look()
