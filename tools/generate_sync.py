@@ -31,6 +31,7 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
         "_doctor",
         "_follow",
         "_operator",
+        "_payload_keys",
         "_purge",
         "_reader",
         "_submit_many",

@@ -7,10 +7,11 @@ from changeover._deep import Progress
 from changeover._doctor import examine
 from changeover._explain import Explanation, explain
 from changeover._fleet_health import judged
+from changeover._payload_keys import payload_keys
 from changeover._purge import purge
 from changeover._report import Report
 from changeover_shared._identifiers import identifier, name
-from changeover_shared._results import Purged, WorkerInfo
+from changeover_shared._results import PayloadKey, Purged, WorkerInfo
 from changeover_shared._server.url import redis_url
 from changeover_shared._store.executor import Executor
 from changeover_shared._units import Duration, milliseconds
@@ -52,6 +53,11 @@ class Operator(Client):
             "idle": None if idle_for is None else milliseconds(idle_for, field="idle_for"),
         }
         return await purge(store, spans, dry_run=dry_run)
+
+    async def payload_keys(self) -> tuple[PayloadKey, ...]:
+        """What each payload key has encrypted of what is stored, and what is not encrypted: a key
+        that is not named may be dropped. Reads everything, in pages."""
+        return await payload_keys(await self._opened())
 
     async def explain(self, session: str) -> Explanation:
         """Say why a session is, or is not, running, and what to do. Raises `UnknownSession`."""

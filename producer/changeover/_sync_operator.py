@@ -9,9 +9,10 @@ from changeover._report import Report
 from changeover._sync_client import SyncClient
 from changeover._sync_deep import Progress
 from changeover._sync_doctor import examine
+from changeover._sync_payload_keys import payload_keys
 from changeover._sync_purge import purge
 from changeover_shared._identifiers import identifier, name
-from changeover_shared._results import Purged, WorkerInfo
+from changeover_shared._results import PayloadKey, Purged, WorkerInfo
 from changeover_shared._server.url import redis_url
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._units import Duration, milliseconds
@@ -53,6 +54,11 @@ class SyncOperator(SyncClient):
             "idle": None if idle_for is None else milliseconds(idle_for, field="idle_for"),
         }
         return purge(store, spans, dry_run=dry_run)
+
+    def payload_keys(self) -> tuple[PayloadKey, ...]:
+        """What each payload key has encrypted of what is stored, and what is not encrypted: a key
+        that is not named may be dropped. Reads everything, in pages."""
+        return payload_keys(self._opened())
 
     def explain(self, session: str) -> Explanation:
         """Say why a session is, or is not, running, and what to do. Raises `UnknownSession`."""

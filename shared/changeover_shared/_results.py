@@ -183,6 +183,17 @@ class Purged(Wire):
     receipts: int = 0
 
 
+class PayloadKey(Wire):
+    """What one payload key has encrypted of what is stored."""
+
+    key_id: str | None
+    """The beginning of the key's SHA-256 in hex; None for what is not encrypted."""
+    values: int
+    """How many events, transcript items, turn records and so on."""
+    sessions: int
+    """In how many sessions, deleted ones that are remembered among them."""
+
+
 class TranscriptItem(Wire):
     """One item of a transcript with its number."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -239,7 +239,27 @@ def test_whoever_has_not_the_key_is_told_so_at_the_start(tmp_path: Path) -> None
                 assert process.popen.wait(30) == 78, process.text
                 assert "fleet 'co' is encrypted with key 66687aadf862bd77" in process.text
                 assert "add the file that holds it to CHANGEOVER_PAYLOAD_KEYS" in process.text
-        right = environment({"payload_keys": keys.named("new", "old")}, url=server.url)
+        right = environment({"payload_keys": keys.named("old", "new")}, url=server.url)
         command = running.start("right", COMMAND, "show", "s:1", "--events", **right)
         assert command.popen.wait(30) == 0, command.text
         assert secret("message") in command.text
+
+
+def test_a_key_is_rotated_and_a_session_that_is_left_under_it_deleted(tmp_path: Path) -> None:
+    keys = KeyFiles(tmp_path)
+    with server_process() as server, processes(tmp_path, {}) as running:
+
+        def told(code: int, names: Sequence[str], *command: str) -> str:
+            given = environment({"payload_keys": keys.named(*names)}, url=server.url)
+            process = running.start("cli", COMMAND, *command, **given)
+            assert process.popen.wait(30) == code, process.text
+            return process.text
+
+        told(0, ["old"], "submit", "s:1", secret("message"))
+        old, new = "66687aadf862bd77", "72cd6e8422c407fb"
+        assert old in told(0, ["old", "new"], "payload-keys")
+        listed = told(0, ["new", "old"], "payload-keys")
+        assert [line.split()[0] for line in listed.splitlines()] == ["KEY", old, new]
+        assert old in told(78, ["new"], "show", "s:1")
+        assert "deleted" in told(0, ["new"], "delete", "s:1", "--yes")
+        assert old not in told(0, ["new"], "payload-keys")

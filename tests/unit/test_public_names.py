@@ -30,6 +30,7 @@ def test_the_synchronous_twins_have_the_methods_of_the_asynchronous_ones() -> No
     assert methods(changeover.SyncOperator) - methods(changeover.SyncClient) == {
         "doctor",
         "explain",
+        "payload_keys",
         "purge",
         "reroute",
         "workers",

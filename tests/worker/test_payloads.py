@@ -16,10 +16,11 @@ from changeover_shared._words import Ending
 from changeover_worker import Agent, App, Compaction
 from changeover_worker._session.runner import RunEnd
 from changeover_worker._session.signals import Moment
-from changeover_worker.testing import ScriptedModel, say
+from changeover_worker.testing import ScriptedModel, say, sweep
 from tests.support.holding import Bench, bench
 from tests.support.payload_keys import KeyFiles, joined
 from tests.support.recovering import SECOND, app_of, checkpoint_of, die_at, no_model
+from tests.support.scenarios import reporter, three_steps
 
 THIRD = "w:00000003"
 
@@ -178,3 +179,10 @@ async def test_retention_keeps_what_it_cannot_read_and_goes_on(keys: KeyFiles) -
         after = await new.stores.worker.read_head("s")
         assert after is not None and after.first_turn == 3
         assert await new.ending("m8") is Ending.COMPLETED
+
+
+async def test_a_fleet_that_encrypts_keeps_its_promises_wherever_its_worker_stops(
+    keys: KeyFiles,
+) -> None:
+    report = await sweep(three_steps, reporter, settings=keys.settings("old"))
+    assert report.cases > 20

@@ -12,6 +12,7 @@ from changeover._operator import Operator
 from changeover.cli._asking import confirm
 from changeover.cli._options import Json, Redis, Session
 from changeover.cli._output import note, say, say_json
+from changeover_shared._errors import PayloadError
 from changeover_shared._exit_codes import UNKNOWN
 from changeover_shared._results import Purged, Receipt, SessionInfo
 
@@ -53,25 +54,28 @@ def delete(
 ) -> None:
     """Delete a session with all it holds; what is open ends as cancelled."""
 
-    async def look() -> SessionInfo:
+    async def look() -> str:
         async with Client(redis) as client:
-            return await client.session(session)
+            try:
+                return _told(await client.session(session))
+            except PayloadError:
+                return "which cannot be read here"
 
     async def ask() -> bool:
         async with Client(redis) as client:
             return await client.delete(session, reason=reason)
 
-    info = asyncio.run(look())
+    told = asyncio.run(look())
     if dry_run:
         deleted = False
     else:
         if not yes:
-            confirm(f"Delete {session}, {_told(info)}? Nothing brings it back.", verb="delete")
+            confirm(f"Delete {session}, {told}? Nothing brings it back.", verb="delete")
         deleted = asyncio.run(ask())
     if as_json:
         say_json({"session_id": session, "deleted": deleted})
     elif dry_run:
-        say(f"{session}, {_told(info)}, would be deleted; nothing was changed")
+        say(f"{session}, {told}, would be deleted; nothing was changed")
     else:
         say(f"{session} deleted" if deleted else f"{session} was deleted before")
     if not deleted and not dry_run:

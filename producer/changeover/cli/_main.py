@@ -17,6 +17,7 @@ from changeover.cli import (
     _follow,
     _life,
     _look,
+    _payload_keys,
     _show,
     _submit,
     _talk,
@@ -79,11 +80,13 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, KEEP, _doctor.doctor)
     _add(app, KEEP, _life.purge)
     _add(app, KEEP, _acl.acl)
+    _add(app, KEEP, _payload_keys.payload_keys)
     return app
 
 
 def _add(app: typer.Typer, panel: str, command: Callable[..., None]) -> None:
-    app.command(command.__name__, help=about(command), rich_help_panel=panel)(command)
+    name = command.__name__.replace("_", "-")
+    app.command(name, help=about(command), rich_help_panel=panel)(command)
 
 
 def _no_options() -> None:

@@ -182,9 +182,9 @@ class _Encrypted(SessionPayloads):
         return self._ring.open(stored, kind=kind, session_id=self.session_id)
 
 
-def key_id_of(sealed: bytes) -> str:
-    """The id of the key that a value is encrypted with."""
-    return sealed[len(MAGIC) : len(MAGIC) + _ID_BYTES].hex()
+def key_id_of(stored: bytes) -> str:
+    """The id of the key that a value is encrypted with, '' for one that is not."""
+    return stored[len(MAGIC) : len(MAGIC) + _ID_BYTES].hex() if is_sealed(stored) else ""
 
 
 def read_key_ring(paths: Sequence[str]) -> KeyRing | None:

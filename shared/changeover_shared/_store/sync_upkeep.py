@@ -7,13 +7,15 @@ As with submissions, a refusal counts only once no earlier attempt of the same r
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from changeover_shared._errors import SessionHeld
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.keys import route_of
+from changeover_shared._store.payloads import key_id_of
 from changeover_shared._store.records import Head
 from changeover_shared._store.sync_fleet import SyncFleet
 from changeover_shared._units import milliseconds
@@ -21,6 +23,9 @@ from changeover_shared._words import Status
 
 PURGED_AT_ONCE = 100
 RECEIPTS_AT_ONCE = 500
+PAGE = 200
+BODIES = ("inbox", "checkpoint", "transcript", "journal", "turns")
+"""What of a session is a stream of payloads."""
 
 
 class SyncUpkeep:
@@ -121,11 +126,38 @@ class SyncUpkeep:
         return tombstones, receipts
 
     def graves(self, partition: int, *, limit: int = 1000) -> tuple[str, ...]:
-        """The sessions of a partition that were deleted, oldest first."""
+        """The sessions of a partition that were deleted, oldest first; all with limit 0."""
         key = self._fleet.keys.all[partition].named("graves")
         found = self._fleet.executor.command("ZRANGE", key, 0, limit - 1)
         return tuple(one.decode() for one in found)
 
+    def payload_keys(self, session_id: str) -> Counter[str]:
+        """How many stored values of a session each payload key has encrypted; '' counts what is
+        not encrypted. Raises `StoreUnavailable`."""
+        at, command = self._fleet.keys.of(session_id), self._fleet.executor.command
+        head = at.session(session_id, "head")
+        *fields, epoch = command("HMGET", head, "context", "ctl_body", "context_epoch")
+        prefix = command("GET", at.context(session_id, int(epoch or 0)))
+        found = Counter(_needed([*fields, prefix]))
+        for name in BODIES:
+            after = "-"
+            while page := decode.entries(
+                command("XRANGE", at.session(session_id, name), after, "+", "COUNT", PAGE)
+            ):
+                found.update(_needed([fields[b"body"] for _, fields in page]))
+                after = f"({page[-1][0].decode()}"
+        return found
+
+    def secret_key(self) -> str:
+        """The payload key without which no process joins the fleet; '' when it needs none."""
+        stored = self._fleet.executor.command("GET", self._fleet.keys.secret)
+        return "" if stored is None else key_id_of(stored)
+
     def _head(self, session_id: str) -> Head | None:
         key = self._fleet.keys.of(session_id).session(session_id, "head")
         return decode.head(self._fleet.executor.command("HGETALL", key))
+
+
+def _needed(values: Sequence[bytes | None]) -> Iterator[str]:
+    """The key of each value that says something."""
+    return (key_id_of(value) for value in values if value and value != b"{}")
