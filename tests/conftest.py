@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.targets import Targets, running_targets
 
 # A job that a shell starts in the background inherits an ignored Ctrl-C, and so would every process
 # that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def targets() -> Iterator[Targets]:
+    """What the store is tested on, each started with the first test that asks for it."""
+    with running_targets() as found:
+        yield found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import fakeredis
@@ -13,25 +12,8 @@ from changeover import Operator
 from changeover_shared._settings import Settings
 from changeover_shared._store.executor import Executor
 from tests.support.acting import Acting
-from tests.support.fleet import TARGETS, Stores, fake_executor, small_settings, stores_on
-from tests.support.servers import flush, running_server
-
-
-@pytest.fixture(scope="session")
-def servers() -> Iterator[dict[str, str]]:
-    """The URLs of real servers, started with the first test that asks for one."""
-    with ExitStack() as stack:
-        yield _Servers(stack)
-
-
-class _Servers(dict[str, str]):
-    def __init__(self, stack: ExitStack) -> None:
-        super().__init__()
-        self._stack = stack
-
-    def __missing__(self, kind: str) -> str:
-        self[kind] = self._stack.enter_context(running_server(kind))
-        return self[kind]
+from tests.support.fleet import Stores, fake_executor, small_settings, stores_on
+from tests.support.targets import TARGETS, Targets
 
 
 @dataclass
@@ -47,7 +29,7 @@ class World:
 
 
 @pytest.fixture(params=TARGETS)
-async def world(request: pytest.FixtureRequest, servers: dict[str, str]) -> AsyncIterator[World]:
+async def world(request: pytest.FixtureRequest, targets: Targets) -> AsyncIterator[World]:
     settings = small_settings(agent="assistant")
     if request.param == "fakeredis":
         server = fakeredis.FakeServer()
@@ -59,8 +41,8 @@ async def world(request: pytest.FixtureRequest, servers: dict[str, str]) -> Asyn
             client._store = mine.producer
             yield World(client, stores, Acting(stores.worker), settings, None)
         return
-    url = servers[request.param]
-    flush(url)
+    url = targets[request.param].url
+    targets[request.param].flush()
     async with (
         stores_on(await Executor.connect(url), settings) as stores,
         Operator(url, settings=settings) as client,

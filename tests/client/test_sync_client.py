@@ -35,8 +35,8 @@ from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_fleet import SyncFleet
 from changeover_shared._store.sync_store import SyncStore
 from tests.support.acting import Acting
-from tests.support.fleet import TARGETS, fake_executor, small_settings, stores_on
-from tests.support.servers import flush
+from tests.support.fleet import fake_executor, small_settings, stores_on
+from tests.support.targets import TARGETS, Targets
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -67,7 +67,7 @@ class SyncWorld:
 
 
 @pytest.fixture(params=TARGETS)
-def world(request: pytest.FixtureRequest, servers: dict[str, str]) -> Iterator[SyncWorld]:
+def world(request: pytest.FixtureRequest, targets: Targets) -> Iterator[SyncWorld]:
     settings = small_settings(agent="assistant")
     fake = fakeredis.FakeServer()
     if request.param == "fakeredis":
@@ -79,8 +79,8 @@ def world(request: pytest.FixtureRequest, servers: dict[str, str]) -> Iterator[S
         client._store = SyncStore(SyncFleet.join(executor, settings))
         url = None
     else:
-        url = servers[request.param]
-        flush(url)
+        url = targets[request.param].url
+        targets[request.param].flush()
         client = SyncOperator(url, settings=settings)
     with client:
         yield SyncWorld(client, settings, url, fake)

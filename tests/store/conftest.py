@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 
 import fakeredis
@@ -11,48 +11,29 @@ import pytest
 
 from changeover_shared._store.executor import Executor
 from tests.support.driving import Driver
-from tests.support.fleet import TARGETS, Stores, fake_executor, small_settings, stores_on
+from tests.support.fleet import Stores, fake_executor, small_settings, stores_on
 from tests.support.leaks import ownerless
-from tests.support.losing import LEFT_OUT, LOSING, losses_before
-from tests.support.servers import SERVERS, flush, running_server
-
-
-class Servers(dict[str, str]):
-    """The URLs of real servers, each started when it is first asked for."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        super().__init__()
-        self._stack = stack
-
-    def __missing__(self, kind: str) -> str:
-        self[kind] = self._stack.enter_context(running_server(kind))
-        return self[kind]
-
-
-@pytest.fixture(scope="session")
-def servers() -> Iterator[dict[str, str]]:
-    with ExitStack() as stack:
-        yield Servers(stack)
+from tests.support.left_out import why_left_out
+from tests.support.losing import LOSING, losses_before
+from tests.support.targets import MADE_OF, TARGETS, Targets
 
 
 @pytest.fixture(params=(*TARGETS, LOSING))
-async def stores(request: pytest.FixtureRequest, servers: dict[str, str]) -> AsyncIterator[Stores]:
+async def stores(request: pytest.FixtureRequest, targets: Targets) -> AsyncIterator[Stores]:
     """Both sides of the store on an empty server of each kind, and once where every script loses
     its first reply."""
+    if reason := why_left_out(request.param, request.function.__name__, request.module.__name__):
+        pytest.skip(reason)
     connect: Callable[[], Awaitable[Executor]]
     async with AsyncExitStack() as around:
+        target = targets[MADE_OF if request.param == LOSING else request.param]
+        target.flush()
         if request.param == "fakeredis":
             connect = connected_to_fake(fakeredis.FakeServer())
         elif request.param == LOSING:
-            for left_out in (request.function.__name__, request.module.__name__):
-                if reason := LEFT_OUT.get(left_out):
-                    pytest.skip(reason)
-            url = servers[SERVERS[-1]]
-            flush(url)
-            connect = (await around.enter_async_context(losses_before(url))).connect
+            connect = (await around.enter_async_context(losses_before(target.url))).connect
         else:
-            flush(servers[request.param])
-            connect = partial(Executor.connect, servers[request.param])
+            connect = partial(Executor.connect, target.url)
         async with stores_on(await connect(), small_settings()) as found:
             found.connect = connect
             yield found

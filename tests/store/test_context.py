@@ -14,7 +14,7 @@ from tests.support.fleet import Stores
 
 
 async def prefixes(drive: Driver) -> list[str]:
-    return [key for key in await drive.redis("KEYS", "*") if ":context:" in key]
+    return [key for key in await drive.stores.keys() if ":context:" in key]
 
 
 async def test_of_all_epochs_only_the_newest_prefix_is_kept(drive: Driver) -> None:

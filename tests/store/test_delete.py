@@ -52,7 +52,7 @@ async def test_nothing_but_the_tombstone_the_journal_and_the_receipts_is_left(
     await drive.commit(lease, context="[]", context_epoch=1)
     await drive.finish(lease)
     await drive.delete()
-    left = await drive.redis("KEYS", f"*s:{SESSION}:*")
+    left = await drive.stores.keys(f"*s:{SESSION}:*")
     assert sorted(key.rpartition(":")[2] for key in left) == [
         "head", "journal", "receipts", "settled",
     ]  # fmt: skip

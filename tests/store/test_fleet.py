@@ -177,9 +177,9 @@ async def test_a_killed_server_comes_back_on_its_append_only_file(kind: str) -> 
 
 async def test_a_flush_of_the_scripts_between_calls_is_survived(drive: Driver) -> None:
     lease = await drive.run("m1")
-    await drive.redis("SCRIPT", "FLUSH")
+    await drive.stores.forget_scripts()
     assert (await drive.append(lease, 1))[0] == "OK"
-    await drive.redis("SCRIPT", "FLUSH")
+    await drive.stores.forget_scripts()
     asked = [
         Submit(SESSION, f"m{i}", "d", "turn", "b", Create(drive.route, "assistant"))
         for i in range(2, 12)

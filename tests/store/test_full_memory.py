@@ -1,6 +1,6 @@
 """A server at its maxmemory: what adds work is refused whole, what moves, ends or frees it runs.
 
-Not on fakeredis, which knows no maxmemory.
+Not where nothing limits the memory, see `left_out.py`.
 """
 
 from __future__ import annotations
@@ -12,37 +12,32 @@ import pytest
 
 from changeover_shared._errors import Busy, StoreUnavailable
 from changeover_shared._server.foreign_errors import MemoryFull
-from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys
 from changeover_shared._store.records import Create, Submit, Submitted
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import EXEMPT, NAMES
 from tests.support.driving import LATER_MS, SESSION, Driver
-from tests.support.fleet import small_settings, stores_on
-from tests.support.servers import SERVERS, flush
+from tests.support.fleet import Stores, small_settings
 
 Call = Callable[[], Awaitable[list[Any]]]
 Prepared = Callable[[Driver], Awaitable[Call]]
 
 
-@pytest.fixture(params=SERVERS)
-async def drive(request: pytest.FixtureRequest, servers: dict[str, str]) -> AsyncIterator[Driver]:
+@pytest.fixture
+async def drive(stores: Stores) -> AsyncIterator[Driver]:
     """The scripts one by one, on servers that know what memory is."""
-    flush(servers[request.param])
-    executor = await Executor.connect(servers[request.param])
-    async with stores_on(executor, small_settings()) as stores:
-        driver = Driver(stores)
-        yield driver
-        await has_room(driver)
+    driver = Driver(stores)
+    yield driver
+    await has_room(driver)
 
 
 async def is_full(drive: Driver) -> None:
-    await drive.redis("CONFIG", "SET", "maxmemory", 1)
+    await drive.executor.on_every_primary("CONFIG", "SET", "maxmemory", 1)
 
 
 async def has_room(drive: Driver) -> None:
-    await drive.redis("CONFIG", "SET", "maxmemory", 0)
+    await drive.executor.on_every_primary("CONFIG", "SET", "maxmemory", 0)
 
 
 def message(name: str) -> Submit:
@@ -324,4 +319,4 @@ async def test_a_purge_frees_memory_where_there_is_none(drive: Driver) -> None:
     await is_full(drive)
     for at in drive.fleet.keys.all:
         await upkeep.purge(at.partition, [SESSION] if at == drive.partition else ["nobody"])
-    assert await drive.redis("KEYS", "*s:*") == []
+    assert await drive.stores.keys("*s:*") == []

@@ -20,7 +20,7 @@ async def test_a_tombstone_is_folded_into_the_floors_once_the_window_has_passed(
     async with drive.unchanged():
         assert await drive.purge() == ["KEPT", "0"]
     assert await drive.purge(window_ms=-1) == ["PURGED", "0"]
-    assert await drive.redis("KEYS", f"*s:{SESSION}:*") == []
+    assert await drive.stores.keys(f"*s:{SESSION}:*") == []
     assert await drive.redis("ZSCORE", drive.shared("graves"), SESSION) is None
     again = drive.neighbour()
     await again.submit("m1")

@@ -21,7 +21,7 @@ async def test_a_deletion_finds_the_route_and_the_prefix_that_the_session_has(
     await drive.finish(lease)
     await drive.reroute("other@1")
     assert await upkeep(drive).delete(SESSION)
-    assert await drive.redis("KEYS", f"*s:{SESSION}:context*") == []
+    assert await drive.stores.keys(f"*s:{SESSION}:context*") == []
     assert not await upkeep(drive).delete(SESSION)
 
 

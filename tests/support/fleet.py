@@ -14,10 +14,7 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.store import Store
-from changeover_worker.testing._snapshot import every_key
-from tests.support.servers import SERVERS
-
-TARGETS = ("fakeredis", *SERVERS)
+from changeover_worker.testing._snapshot import every_key, keys_like
 
 
 @dataclass
@@ -33,6 +30,18 @@ class Stores:
     async def dump(self) -> dict[str, Any]:
         """Every key with its whole value, to assert that nothing changed."""
         return await every_key(self.executor)
+
+    async def keys(self, pattern: str = "*") -> list[str]:
+        """The keys that match."""
+        return [key.decode() for key in await keys_like(self.executor, pattern)]
+
+    async def empty(self) -> None:
+        """Delete every key."""
+        await self.executor.on_every_primary("FLUSHALL")
+
+    async def forget_scripts(self) -> None:
+        """Have every server forget every script."""
+        await self.executor.on_every_primary("SCRIPT", "FLUSH")
 
 
 def small_settings(**given: Any) -> Settings:

@@ -7,7 +7,7 @@ the repeat says what it must and changes nothing is checked here, at each call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,21 +26,6 @@ from tests.support.repeats import changed_wrongly, expected, timeless
 
 LOSING = "losing"
 """What the target is called."""
-
-LEFT_OUT: Mapping[str, str] = {
-    "test_a_batch_keeps_its_order_although_its_script_comes_and_goes": (
-        "it is about one pipeline, and here each script is sent alone"
-    ),
-    "test_settled_receipts_are_forgotten_by_age_and_open_ones_never": (
-        "it is about a purge that stops at its limit, where a repeat rightly goes on"
-    ),
-    "test_a_lease_of_no_time_is_free_at_once": "the lease is over before the repeat comes",
-    "test_every_key_is_there_after_everything_that_can_happen": (
-        "it runs some thousand scripts, each of which runs behind the losses elsewhere"
-    ),
-    "tests.store.test_races": "scripts are sent one at a time there, which is no race",
-}
-"""Tests that do not run behind the losses, and modules of such, each with the reason."""
 
 
 @dataclass

@@ -41,6 +41,7 @@ def test_a_node_without_a_name_is_the_one_that_was_asked(host: bytes | None) -> 
         (("BZPOPMIN", "{co:bell}:a", "{co:bell}:b", "5"), "{co:bell}:a"),
         (("XREAD", "COUNT", 1, "BLOCK", 5, "STREAMS", "{co:1}:j", "0-0"), "{co:1}:j"),
         (("MEMORY", "USAGE", "{co:1}:meta"), "{co:1}:meta"),
+        (("GET", b"co:config"), "co:config"),
         (("TIME",), None),
         (("INFO", "memory"), None),
         (("SCAN", 0, "MATCH", "co*"), None),
@@ -48,7 +49,7 @@ def test_a_node_without_a_name_is_the_one_that_was_asked(host: bytes | None) -> 
     ],
 )
 def test_a_command_goes_to_the_server_of_its_first_key(
-    command: tuple[str | int, ...], key: str | None
+    command: tuple[str | bytes | int, ...], key: str | None
 ) -> None:
     assert key_of(command) == key
 

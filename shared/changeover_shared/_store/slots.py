@@ -32,7 +32,8 @@ def key_of(command: Sequence[Value]) -> str | None:
         at = 2
     else:
         at = 1
-    return str(command[at])
+    key = command[at]
+    return key.decode() if isinstance(key, bytes) else str(key)
 
 
 def slot_of(key: str) -> int:

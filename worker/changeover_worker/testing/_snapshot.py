@@ -18,10 +18,16 @@ _READ: dict[str, Callable[[bytes], tuple[bytes | str | int, ...]]] = {
 """How each type of key is read whole."""
 
 
+async def keys_like(executor: Executor, pattern: str) -> list[bytes]:
+    """The keys that match, on every primary, in order."""
+    found = await executor.on_every_primary("KEYS", pattern)
+    return sorted(key for keys in found.values() for key in keys)
+
+
 async def every_key(executor: Executor, pattern: str = "*") -> dict[str, Any]:
     """The keys that match, with their values; a hash as its sorted pairs."""
     found: dict[str, Any] = {}
-    keys = sorted(await executor.command("KEYS", pattern))
+    keys = await keys_like(executor, pattern)
     kinds = await executor.commands([("TYPE", key) for key in keys]) if keys else []
     reads = [_READ[kind.decode()](key) for key, kind in zip(keys, kinds, strict=True)]
     values = await executor.commands(reads) if keys else []

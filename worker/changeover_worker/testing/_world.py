@@ -20,7 +20,7 @@ from changeover_shared._store.payloads import Payloads
 from changeover_shared._store.scripts import Script, Value
 from changeover_shared._store.store import Store
 from changeover_worker.testing._follower import Follower
-from changeover_worker.testing._snapshot import every_key
+from changeover_worker.testing._snapshot import every_key, keys_like
 from changeover_worker.testing._tap import TappedExecutor
 
 LONG_AGO_MS = 1
@@ -77,9 +77,9 @@ class World:
 
     async def aclose(self) -> None:
         """Delete every key of this world and close its connections."""
-        keys = await self._own.command("KEYS", self._pattern)
-        for start in range(0, len(keys), 500):
-            await self._own.command("UNLINK", *keys[start : start + 500])
+        keys = await keys_like(self._own, self._pattern)
+        if keys:
+            await self._own.commands([("UNLINK", key) for key in keys])
         for executor in self._executors:
             await executor.aclose()
 
