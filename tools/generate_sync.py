@@ -35,6 +35,7 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
         "_purge",
         "_reader",
         "_submit_many",
+        "_topology",
         "_turn_page",
         "_wait",
     ),

@@ -34,21 +34,24 @@ async def look_deep(
     """Say which keys have no owner, and where a session does not agree with itself."""
     tally = Tally(keys)
     sizes = await _measures(executor, keys)
-    for pattern in keys.patterns:
-        async for page in _keys(executor, pattern):
-            await _page(executor, tally, page, sizes=sizes)
-            if told is not None:
-                told(tally.sessions, max(sessions, tally.sessions))
+    for primary in await executor.on_every_primary("PING"):
+        for pattern in keys.patterns:
+            async for page in _keys(executor, primary, pattern):
+                await _page(executor, tally, page, sizes=sizes)
+                if told is not None:
+                    told(tally.sessions, max(sessions, tally.sessions))
     for at in keys.all:
         await _entries(executor, tally, at)
     return [*tally.findings()]
 
 
-async def _keys(executor: Executor, pattern: str) -> AsyncGenerator[list[bytes]]:
-    """Every key of a pattern, in pages; one may come twice."""
+async def _keys(executor: Executor, primary: str, pattern: str) -> AsyncGenerator[list[bytes]]:
+    """Every key of a pattern that a primary has, in pages; one may come twice."""
     cursor = "0"
     while True:
-        after, page = await executor.command("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
+        after, page = await executor.on_primary(
+            primary, "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE
+        )
         yield page
         cursor = after.decode()
         if cursor == "0":

@@ -12,7 +12,7 @@ from changeover._purge import purge
 from changeover._report import Report
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import PayloadKey, Purged, WorkerInfo
-from changeover_shared._server.url import redis_url
+from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.executor import Executor
 from changeover_shared._units import Duration, milliseconds
 
@@ -74,8 +74,9 @@ class Operator(Client):
         and does not join the fleet: where there is none, none is created. Raises
         `StoreUnavailable`.
         """
-        executor = await Executor.connect(redis_url(self._url, self._settings))
+        url = redis_url(self._url, self._settings)
+        executor = await Executor.connect(url)
         try:
-            return await examine(executor, self._settings, deep=deep, told=progress)
+            return await examine(executor, parse_url(url), self._settings, deep=deep, told=progress)
         finally:
             await executor.aclose()

@@ -35,21 +35,22 @@ def look_deep(
     """Say which keys have no owner, and where a session does not agree with itself."""
     tally = Tally(keys)
     sizes = _measures(executor, keys)
-    for pattern in keys.patterns:
-        for page in _keys(executor, pattern):
-            _page(executor, tally, page, sizes=sizes)
-            if told is not None:
-                told(tally.sessions, max(sessions, tally.sessions))
+    for primary in executor.on_every_primary("PING"):
+        for pattern in keys.patterns:
+            for page in _keys(executor, primary, pattern):
+                _page(executor, tally, page, sizes=sizes)
+                if told is not None:
+                    told(tally.sessions, max(sessions, tally.sessions))
     for at in keys.all:
         _entries(executor, tally, at)
     return [*tally.findings()]
 
 
-def _keys(executor: SyncExecutor, pattern: str) -> Generator[list[bytes]]:
-    """Every key of a pattern, in pages; one may come twice."""
+def _keys(executor: SyncExecutor, primary: str, pattern: str) -> Generator[list[bytes]]:
+    """Every key of a pattern that a primary has, in pages; one may come twice."""
     cursor = "0"
     while True:
-        after, page = executor.command("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
+        after, page = executor.on_primary(primary, "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
         yield page
         cursor = after.decode()
         if cursor == "0":

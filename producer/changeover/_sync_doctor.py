@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -15,12 +15,15 @@ from changeover._fleet_health import config_findings, fleet_findings, judged
 from changeover._partition_look import Command, PartitionLook
 from changeover._report import Report, report_of
 from changeover._sync_deep import Progress, look_deep
-from changeover_shared._errors import ServerUnfit
-from changeover_shared._server.check import Finding
+from changeover._sync_topology import look_around
+from changeover_shared._errors import ServerUnfit, StoreUnavailable
+from changeover_shared._server.check import REPLICA, Finding
 from changeover_shared._server.diagnosis import CONFIG_NAMES, server_findings
+from changeover_shared._server.url import Target
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode
 from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.replication import facts_in
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._units import milliseconds
 
@@ -29,18 +32,27 @@ AT_ONCE: Final = 16
 
 
 def examine(
-    executor: SyncExecutor, settings: Settings, *, deep: bool, told: Progress | None
+    executor: SyncExecutor, target: Target, settings: Settings, *, deep: bool, told: Progress | None
 ) -> Report:
-    """Say what is wrong with a server and a fleet, and what to do. Raises `StoreUnavailable`."""
-    now_ms, skew_ms = _clock(executor)
-    info, config = _info(executor), _config(executor)
-    found: list[Finding] = [*server_findings(info, config, settings, skew_ms=skew_ms)]
+    """Say what is wrong with the servers and the fleet of a target, and what to do.
+
+    Raises `StoreUnavailable`.
+    """
+    try:
+        infos = executor.on_every_primary("INFO")
+    except StoreUnavailable as error:
+        if not error.reason.startswith("READONLY"):
+            raise
+        return report_of([REPLICA], deep=deep)
+    found = _servers(executor, infos, settings)
+    found += look_around(executor, target)
     stored = executor.command("GET", Keys(settings.prefix, settings.partitions).config)
     fleet: dict[str, Any] | None = json.loads(stored) if stored else None
     found += config_findings(fleet, settings)
     if fleet is None:
         return report_of(found, deep=deep)
     keys = Keys(settings.prefix, int(fleet["partitions"]))
+    now_ms = executor.clock.now_ms()
     registry = decode.workers(executor.command("HGETALL", keys.workers))
     workers = judged(registry, now_ms, settings)
     looks: list[PartitionLook] = []
@@ -53,31 +65,41 @@ def examine(
     return report_of(found, deep=deep)
 
 
-def _clock(executor: SyncExecutor) -> tuple[int, int]:
-    """The server's time, and how far this machine's is ahead of it."""
+def _servers(
+    executor: SyncExecutor, infos: Mapping[str, bytes], settings: Settings
+) -> list[Finding]:
+    """What is to be said of every primary; of several, with its name."""
+    configs = _if_permitted(executor, "CONFIG", "GET", *CONFIG_NAMES)
+    skews = _skews(executor)
+    found: list[Finding] = []
+    for name, info in infos.items():
+        flat = configs.get(name, ())
+        config = {one.decode(): value.decode() for one, value in decode.pairs(flat)}
+        mine = server_findings(facts_in(info), config, settings, skew_ms=skews[name])
+        lead = f"{name} " if len(infos) > 1 else ""
+        found += [one.model_copy(update={"text": lead + one.text}) for one in mine]
+    return found
+
+
+def _skews(executor: SyncExecutor) -> dict[str, int]:
+    """How far this machine's clock is ahead of each server's, in milliseconds."""
     before = time.time()
-    seconds, micros = executor.command("TIME")
-    now_ms = int(seconds) * 1000 + int(micros) // 1000
-    return now_ms, round((before + time.time()) * 500) - now_ms
+    times = executor.on_every_primary("TIME")
+    mine_ms = round((before + time.time()) * 500)
+    found: dict[str, int] = {}
+    for name, (seconds, micros) in times.items():
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        executor.clock.saw(now_ms)
+        found[name] = mine_ms - now_ms
+    return found
 
 
-def _info(executor: SyncExecutor) -> dict[str, str]:
-    text = _if_permitted(executor, "INFO")
-    lines = (line.partition(":") for line in (text or b"").decode().splitlines())
-    return {name: value for name, colon, value in lines if colon}
-
-
-def _config(executor: SyncExecutor) -> dict[str, str]:
-    flat = _if_permitted(executor, "CONFIG", "GET", *CONFIG_NAMES)
-    return {name.decode(): value.decode() for name, value in decode.pairs(flat or ())}
-
-
-def _if_permitted(executor: SyncExecutor, *args: str) -> Any:
-    """The answer, or None where the server does not have the command or forbids it."""
+def _if_permitted(executor: SyncExecutor, *args: str) -> dict[str, Any]:
+    """The answer of every primary; none where a server has no such command or forbids it."""
     try:
-        return executor.command(*args)
+        return executor.on_every_primary(*args)
     except (ServerUnfit, ResponseError):
-        return None
+        return {}
 
 
 def _look(

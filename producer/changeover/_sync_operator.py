@@ -13,7 +13,7 @@ from changeover._sync_payload_keys import payload_keys
 from changeover._sync_purge import purge
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import PayloadKey, Purged, WorkerInfo
-from changeover_shared._server.url import redis_url
+from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._units import Duration, milliseconds
 
@@ -75,8 +75,9 @@ class SyncOperator(SyncClient):
         and does not join the fleet: where there is none, none is created. Raises
         `StoreUnavailable`.
         """
-        executor = SyncExecutor.connect(redis_url(self._url, self._settings))
+        url = redis_url(self._url, self._settings)
+        executor = SyncExecutor.connect(url)
         try:
-            return examine(executor, self._settings, deep=deep, told=progress)
+            return examine(executor, parse_url(url), self._settings, deep=deep, told=progress)
         finally:
             executor.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from changeover_shared._items import Wire
 from changeover_shared._settings import Settings
@@ -32,6 +32,14 @@ class Finding(Wire):
     def said(self) -> str:
         """The text and the remedy on one line."""
         return self.text if self.remedy is None else f"{self.text}; {self.remedy}"
+
+
+REPLICA: Final = Finding(
+    level="fail",
+    code="redis_replica",
+    text="the server is a replica and takes no writes",
+    remedy="use the URL of its primary",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +159,7 @@ def _eviction(facts: Facts) -> Iterator[Finding]:
 
 def _role(facts: Facts) -> Iterator[Finding]:
     if facts.text("role", "master") != "master":
-        yield Finding(
-            level="fail",
-            code="redis_replica",
-            text="the server is a replica and takes no writes",
-            remedy="use the URL of its primary",
-        )
+        yield REPLICA
 
 
 def _append_only_file(facts: Facts) -> Iterator[Finding]:

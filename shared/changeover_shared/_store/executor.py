@@ -108,6 +108,20 @@ class Executor:
                     raise answer
         return {wire.name: answer for wire, (answer,) in zip(wires, answers, strict=True)}
 
+    async def on_primary(self, name: str, *args: Value) -> Any:
+        """Run one command on the primary that `on_every_primary` calls so.
+
+        Raises `StoreUnavailable` when it is none any more.
+        """
+        with foreign_errors():
+            for wire in await self._servers.every():
+                if wire.name == name:
+                    (answer,) = await wire.send([args])
+                    if isinstance(answer, BaseException):
+                        raise answer
+                    return answer
+        raise StoreUnavailable(reason=f"{name} is no primary any more")
+
     async def primary_of(self, key: str) -> str:
         """The name of the server that has a key."""
         with foreign_errors():

@@ -28,7 +28,7 @@ def key_of(command: Sequence[Value]) -> str | None:
         return None
     if name == "XREAD":
         at = command.index("STREAMS") + 1
-    elif name in ("MEMORY", "OBJECT"):
+    elif name in ("MEMORY", "OBJECT", "ZINTER"):
         at = 2
     else:
         at = 1

@@ -97,6 +97,20 @@ class SyncExecutor:
                 found[wire.name] = answer
         return found
 
+    def on_primary(self, name: str, *args: Value) -> Any:
+        """Run one command on the primary that `on_every_primary` calls so.
+
+        Raises `StoreUnavailable` when it is none any more.
+        """
+        with self._errors():
+            for wire in self._servers.every():
+                if wire.name == name:
+                    (answer,) = wire.send([args])
+                    if isinstance(answer, BaseException):
+                        raise answer
+                    return answer
+        raise StoreUnavailable(reason=f"{name} is no primary any more")
+
     def primary_of(self, key: str) -> str:
         """The name of the server that has a key."""
         with self._errors():
