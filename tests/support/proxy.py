@@ -179,8 +179,8 @@ class Proxy:
         with suppress(asyncio.CancelledError, *_ENDS):
             await self._carry(link, reader)
         self._links.discard(link)
+        await _closed(writer)
         self._tasks.discard(task)
-        writer.close()
 
     async def _carry(self, link: _Link, reader: StreamReader) -> None:
         answers, server = await asyncio.open_connection(*self._upstream)
@@ -194,7 +194,7 @@ class Proxy:
             for pump in (requests, replies):
                 pump.cancel()
             await asyncio.gather(requests, replies, return_exceptions=True)
-            server.close()
+            await _closed(server)
 
     async def _requests(self, link: _Link, client: StreamReader, server: StreamWriter) -> None:
         with suppress(*_ENDS):
@@ -247,6 +247,12 @@ def proxy_before(url: str) -> Iterator[Proxy]:
         yield proxy
     finally:
         proxy.stop()
+
+
+async def _closed(writer: StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 def _nothing(_: Frame) -> bool:

@@ -1,0 +1,79 @@
+"""Concurrent workers and producers on a real server, and what they were told held against G1-G4."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from changeover_shared._store.executor import Executor
+from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.store import Store
+from tests.support.fleet import small_settings
+from tests.support.history import judge
+from tests.support.history_recorder import RecordedFleet, Recorder, final_states
+from tests.support.history_records import Record
+from tests.support.history_workload import SESSIONS, chosen_seed, run_fleet
+from tests.support.proxy import proxy_before
+from tests.support.servers import SERVERS, flush
+
+PRODUCERS, WORKERS, COUNT = 2, 4, 80
+
+
+async def recorded_run(url: str, seed: int, *, count: int = COUNT) -> list[Record]:
+    """Run a fleet on a server, check its history, and return it."""
+    settings = small_settings(max_inbox=6)
+    recorders = [Recorder(f"p{i}") for i in range(PRODUCERS)]
+    recorders += [Recorder(f"w{i}") for i in range(WORKERS)]
+    async with AsyncExitStack() as closing:
+        fleets = []
+        for recorder in recorders:
+            executor = await Executor.connect(url)
+            closing.push_async_callback(executor.aclose)
+            fleets.append(RecordedFleet(await Fleet.join(executor, settings), recorder))
+        producers = [Store(fleet) for fleet in fleets[:PRODUCERS]]
+        workers = [LeaseStore(fleet) for fleet in fleets[PRODUCERS:]]
+        at = list(zip(producers, recorders[:PRODUCERS], strict=True))
+        sent = await run_fleet(at, workers, seed, count=count)
+        final = await final_states(producers[0], SESSIONS)
+    history = [record for recorder in recorders for record in recorder.records]
+    verdict = judge(history, final)
+    assert verdict.violations == []
+    assert any(id in final[session].receipts for session, id in sent)
+    return history
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_whatever_concurrent_workers_do_the_guarantees_hold(
+    servers: dict[str, str], kind: str
+) -> None:
+    """G1, G2, G3, G4."""
+    seed = chosen_seed()
+    flush(servers[kind])
+    history = await recorded_run(servers[kind], seed)
+    words = Counter((record.script, record.word) for record in history)
+    # The run has been through what the checks are about.
+    for script, word in (
+        ("claim", "GRANTED"), ("commit", "OK"), ("append", "OK"), ("submit", "ACCEPTED"),
+    ):  # fmt: skip
+        assert words[script, word], f"no {script} was answered {word}: {words}"
+    refused = sum(words[script, word] for script in ("append", "commit", "renew")
+                  for word in ("LOST", "GONE", "EXPIRED"))  # fmt: skip
+    assert refused, words
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_whatever_replies_are_lost_the_guarantees_hold(
+    servers: dict[str, str], kind: str
+) -> None:
+    """G1, G2, G3, G4, with every fifth reply of a script lost, by a seed."""
+    seed = chosen_seed()
+    flush(servers[kind])
+    with proxy_before(servers[kind]) as proxy:
+        proxy.lose_at_random(0.2, seed)
+        history = await recorded_run(proxy.url, seed, count=COUNT // 4)
+        assert proxy.lost
+    words = Counter(record.word for record in history)
+    assert words[""] and words["DUPLICATE"] + words["REPLAY"] + words["ALREADY"], words
