@@ -58,7 +58,9 @@ async def list_sessions(
     found: list[SessionInfo] = []
     for _ in range(0, MAX_SCANNED, limit):
         listed = await store.catalogue(before=place, limit=limit + 1)
-        snapshots = await store.snapshots([session_id for _, session_id in listed])
+        names = [session_id for _, session_id in listed]
+        # One that cannot be read here must not hide the others.
+        snapshots = await store.snapshots(names, strict=False)
         for number, snapshot in enumerate(snapshots, 1):
             place = listed[number - 1]
             info = wanted.take(snapshot)

@@ -59,7 +59,9 @@ def list_sessions(
     found: list[SessionInfo] = []
     for _ in range(0, MAX_SCANNED, limit):
         listed = store.catalogue(before=place, limit=limit + 1)
-        snapshots = store.snapshots([session_id for _, session_id in listed])
+        names = [session_id for _, session_id in listed]
+        # One that cannot be read here must not hide the others.
+        snapshots = store.snapshots(names, strict=False)
         for number, snapshot in enumerate(snapshots, 1):
             place = listed[number - 1]
             info = wanted.take(snapshot)

@@ -23,7 +23,7 @@ def purge(store: SyncStore, spans: Mapping[str, int | None], *, dry_run: bool) -
         listed = store.catalogue(before=place, limit=LISTED)
         names = [session_id for _, session_id in listed]
         # Those that cannot be read here any more go by age like the others.
-        found = store.snapshots(names, opened=False)
+        found = store.snapshots(names, strict=False)
         for session_id, snapshot in zip(names, found, strict=True):
             span = spans.get(snapshot.head.status) if snapshot is not None else None
             if snapshot is None or span is None or snapshot.head.at_ms + span > now_ms:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from changeover import Operator
+from changeover import Operator, PayloadKeyMissing
 from changeover._client import Client
 from tests.client.conftest import World
 from tests.support.acting import Acting
@@ -68,6 +68,20 @@ async def test_the_fleet_needs_the_key_that_joining_takes(world: World, tmp_path
     client, _ = await operator(world, KeyFiles(tmp_path), "old")
     (one,) = await client.payload_keys()
     assert (one.key_id, one.values, one.sessions) == (OLD, 1, 0)
+
+
+async def test_a_session_that_cannot_be_read_hides_no_other(world: World, tmp_path: Path) -> None:
+    keys = KeyFiles(tmp_path)
+    old, worker = await operator(world, keys, "old")
+    await talk(old, worker, "s:old")
+    both, worker = await operator(world, keys, "new", "old")
+    await talk(both, worker, "s:new")
+    new, _ = await operator(world, keys, "new")
+    listed = {one.session_id: one.context for one in (await new.sessions()).items}
+    assert listed == {"s:new": {"chat": "7"}, "s:old": {}}
+    with pytest.raises(PayloadKeyMissing):
+        await new.session("s:old")
+    assert (await new.purge(idle_for="0s")).sessions == ("s:new", "s:old")
 
 
 @pytest.mark.parametrize("kept", ["context", "prefix", "interrupt", "waiting"])

@@ -176,10 +176,14 @@ async def test_a_value_that_was_moved_to_another_session_is_refused(
         await mine.producer.journal(thief)
 
 
-async def test_a_message_of_the_largest_size_is_accepted(stores: Stores, keys: KeyFiles) -> None:
+@pytest.mark.parametrize("character", ["x", "\x01"])
+async def test_a_message_of_the_largest_size_is_accepted(
+    stores: Stores, keys: KeyFiles, character: str
+) -> None:
+    """Also where JSON writes six bytes for one."""
     mine = await joined(stores, keys.settings("old"))
     assert OVERHEAD < 64
-    text = "x" * stores.producer.settings.max_message
+    text = character * stores.producer.settings.max_message
     answer = await mine.producer.submit(message(text))
     assert isinstance(answer, Submitted) and answer.word == "ACCEPTED"
     (entry,) = await mine.producer.inbox("s")
@@ -227,7 +231,27 @@ async def test_what_cannot_be_read_can_be_looked_at_and_deleted(
     await answered(mine)
     with pytest.raises(PayloadKeyMissing, match="of session 's'"):
         await stores.producer.snapshot("s")
-    (snapshot,) = await stores.producer.snapshots(["s"], opened=False)
+    (snapshot,) = await stores.producer.snapshots(["s"], strict=False)
     assert snapshot is not None
     assert (snapshot.head.context, snapshot.checkpoint) == ("{}", None)
     assert await stores.producer.upkeep.delete("s")
+
+
+async def test_a_fleet_whose_only_key_is_lost_begins_anew_with_another(
+    stores: Stores, keys: KeyFiles
+) -> None:
+    """What was said is lost; sessions can be listed and ended, and new ones begin."""
+    mine = await joined(stores, keys.settings("old"))
+    await answered(mine)
+    await stores.executor.command("DEL", stores.producer.keys.secret)
+    anew = await joined(stores, keys.settings("new"))
+    with pytest.raises(PayloadKeyMissing, match="of session 's'"):
+        await anew.producer.journal("s")
+    with pytest.raises(IdReused):
+        await anew.producer.submit(message())
+    (snapshot,) = await anew.producer.snapshots(["s"], strict=False)
+    assert snapshot is not None and snapshot.head.status == "idle"
+    assert await anew.producer.upkeep.delete("s")
+    assert isinstance(await anew.producer.submit(message(id="m2")), Submitted)
+    (entry,) = await anew.producer.inbox("s")
+    assert entry.submission_id == "m2"

@@ -35,10 +35,10 @@ COMMITTED = (
 
 
 def text(value: Any) -> Any:
-    """A raw reply with every byte string as text."""
+    """A raw reply with every byte string as text; what is none can still be told apart."""
     if isinstance(value, list):
         return [text(one) for one in value]
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
 
 
 def fields(flat: Sequence[str]) -> dict[str, str]:

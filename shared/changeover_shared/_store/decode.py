@@ -203,16 +203,10 @@ def turn_records(
     )
 
 
-def checkpoint(raw: Sequence[Any] | None, payloads: SessionPayloads | None) -> bytes | None:
-    """The checkpoint in a one-entry reply; None when there is none. Without `payloads`, an
-    encrypted one is none."""
+def checkpoint(raw: Sequence[Any] | None, payloads: SessionPayloads) -> bytes | None:
+    """The checkpoint in a one-entry reply; None when there is none."""
     found = entries(raw)
-    if not found:
-        return None
-    body: bytes = found[0][1][b"body"]
-    if payloads is None:
-        return None if is_sealed(body) else body
-    return payloads.open("checkpoint", body)
+    return payloads.open("checkpoint", found[0][1][b"body"]) if found else None
 
 
 def receipt(submission_id: str, value: bytes | None) -> SubmissionState | None:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from changeover_shared._errors import Busy, ChangeoverError, Invalid, StoreUnavailable
+from changeover_shared._errors import Busy, ChangeoverError, Invalid, PayloadError, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
@@ -157,12 +157,12 @@ class Store:
         return (await self.snapshots([session_id]))[0]
 
     async def snapshots(
-        self, session_ids: Sequence[str], *, opened: bool = True
+        self, session_ids: Sequence[str], *, strict: bool = True
     ) -> list[Snapshot | None]:
         """Several sessions, read in one pipeline.
 
-        Raises `PayloadError` for one that cannot be read here; without `opened` what is encrypted
-        is left out instead.
+        Raises `PayloadError` for one that cannot be read here; if not `strict`, what is encrypted
+        of that one is left out instead.
         """
         commands: list[tuple[str | int, ...]] = []
         for session_id in session_ids:
@@ -176,11 +176,7 @@ class Store:
             ]
         values = await self._fleet.executor.commands(commands)
         return [
-            _snapshot(
-                session_id,
-                values[i * 5 : i * 5 + 5],
-                self._payloads(session_id) if opened else None,
-            )
+            _snapshot(self._payloads(session_id), values[i * 5 : i * 5 + 5], strict=strict)
             for i, session_id in enumerate(session_ids)
         ]
 
@@ -551,18 +547,22 @@ def _out_of_memory(asked: Submit) -> Busy:
     )
 
 
-def _snapshot(
-    session_id: str, values: Sequence[Any], payloads: SessionPayloads | None
-) -> Snapshot | None:
+def _snapshot(payloads: SessionPayloads, values: Sequence[Any], *, strict: bool) -> Snapshot | None:
     head_flat, work_flat, owner, lease_ms, newest = values
-    found = decode.head(head_flat, payloads)
+    try:
+        found = decode.head(head_flat, payloads)
+        checkpoint = decode.checkpoint(newest, payloads)
+    except PayloadError:
+        if strict:
+            raise
+        found, checkpoint = decode.head(head_flat), None
     if found is None:
         return None
     return Snapshot(
-        session_id=session_id,
+        session_id=payloads.session_id,
         head=found,
         work=decode.work(work_flat),
         owner=owner.decode() if owner else "",
         lease_ms=int(float(lease_ms)) if lease_ms else 0,
-        checkpoint=decode.checkpoint(newest, payloads),
+        checkpoint=checkpoint,
     )
