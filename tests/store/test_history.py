@@ -17,7 +17,8 @@ from tests.support.history_recorder import RecordedFleet, Recorder, final_states
 from tests.support.history_records import Record
 from tests.support.history_workload import SESSIONS, chosen_seed, run_fleet
 from tests.support.proxy import proxy_before
-from tests.support.servers import SERVERS, flush
+from tests.support.servers import SERVERS
+from tests.support.targets import TARGETS, Targets
 
 PRODUCERS, WORKERS, COUNT = 2, 4, 80
 
@@ -45,14 +46,14 @@ async def recorded_run(url: str, seed: int, *, count: int = COUNT) -> list[Recor
     return history
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", [one for one in TARGETS if one != "fakeredis"])
 async def test_whatever_concurrent_workers_do_the_guarantees_hold(
-    servers: dict[str, str], kind: str
+    targets: Targets, kind: str
 ) -> None:
     """G1, G2, G3, G4."""
     seed = chosen_seed()
-    flush(servers[kind])
-    history = await recorded_run(servers[kind], seed)
+    targets[kind].flush()
+    history = await recorded_run(targets[kind].url, seed)
     words = Counter((record.script, record.word) for record in history)
     # The run has been through what the checks are about.
     for script, word in (
@@ -65,13 +66,11 @@ async def test_whatever_concurrent_workers_do_the_guarantees_hold(
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_whatever_replies_are_lost_the_guarantees_hold(
-    servers: dict[str, str], kind: str
-) -> None:
+async def test_whatever_replies_are_lost_the_guarantees_hold(targets: Targets, kind: str) -> None:
     """G1, G2, G3, G4, with every fifth reply of a script lost, by a seed."""
     seed = chosen_seed()
-    flush(servers[kind])
-    with proxy_before(servers[kind]) as proxy:
+    targets[kind].flush()
+    with proxy_before(targets[kind].url) as proxy:
         proxy.lose_at_random(0.2, seed)
         history = await recorded_run(proxy.url, seed, count=COUNT // 4)
         assert proxy.lost
