@@ -99,11 +99,9 @@ def _inputs_fit(session: Session, asked: Commit, rules: Rules) -> bool:
 def _may_park(session: Session, asked: Commit, rules: Rules) -> bool:
     if not asked.turn or asked.finish:
         return False
-    open_waits = [
-        wait for wait in session.waits if not wait.answer and wait.name not in asked.closes
-    ]
-    waits = [*open_waits, *asked.opens]
-    bounded = all(wait.deadline or wait.kind != "job" for wait in waits)
+    over = {name for name, _ in asked.consume} | set(asked.closes)
+    waits = [*(wait for wait in session.waits if wait.name not in over), *asked.opens]
+    bounded = all(wait.deadline or wait.answer or wait.kind != "job" for wait in waits)
     return bool(waits) and (bounded or not rules.keep(Guard.PARK_NEEDS_DEADLINE))
 
 

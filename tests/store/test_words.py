@@ -352,6 +352,8 @@ SCENES: Final = (
     Scene("purge", "OK KEPT", purging, idle, "its work"),
     Scene("purge", "OK PURGED", purging, deleted, "its work"),
     Scene("purge", "OK NONE", purging, nobody),
+    Scene("pressure", "OK", lambda drive, _: drive.pressure(9, 10), waiting, "its work"),
+    Scene("pressure", "OK", lambda drive, _: drive.pressure(), waiting),
 )
 
 
