@@ -85,7 +85,9 @@ class _Session:
         self.ended = ended
         self.scripts: dict[str, list[Record]] = defaultdict(list)
         for record in records:
-            self.scripts[record.script].append(record)
+            # A commit that only ends things has a script of its own, with the same answers.
+            name = "commit" if record.script == "settle" else record.script
+            self.scripts[name].append(record)
         self.grants = [one for one in self.scripts["claim"] if one.word == "GRANTED"]
         self.lost_claims = self._unresolved("claim", "nonce", ("GRANTED",))
         self.lost_commits = self._unresolved("commit", "commit_id", ("OK", "REPLAY"))
