@@ -207,6 +207,8 @@ def test_a_header_is_read_section_by_section() -> None:
         "-- EACH     three   HASH\n"
         "-- ARGS     four    int   with words\n"
         "-- LIST     five    a b c   records\n"
+        "-- SEALED   four    event\n"
+        "--          five.b  item\n"
         "-- REPLIES  OK      value\n"
         "--          GONE\n"
         "-- USES     clock fleet\n"
@@ -215,6 +217,7 @@ def test_a_header_is_read_section_by_section() -> None:
     )
     assert (header.keys, header.each, header.args) == (("one", "two"), ("three",), ("four",))
     assert dict(header.lists) == {"five": ("a", "b", "c")}
+    assert dict(header.sealed) == {"four": "event", "five.b": "item"}
     assert header.replies == ("OK", "GONE")
     assert (header.uses, header.flags) == (("clock", "fleet"), ("allow-oom",))
 
