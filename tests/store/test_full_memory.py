@@ -6,6 +6,7 @@ Not where nothing limits the memory, see `left_out.py`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import EXEMPT, NAMES
 from tests.support.driving import LATER_MS, SESSION, Driver
 from tests.support.fleet import Stores, small_settings
+from tests.support.payload_keys import KeyFiles, joined
 
 Call = Callable[[], Awaitable[list[Any]]]
 Prepared = Callable[[Driver], Awaitable[Call]]
@@ -320,3 +322,18 @@ async def test_a_purge_frees_memory_where_there_is_none(drive: Driver) -> None:
     for at in drive.fleet.keys.all:
         await upkeep.purge(at.partition, [SESSION] if at == drive.partition else ["nobody"])
     assert await drive.stores.keys("*s:*") == []
+
+
+async def test_a_key_is_rotated_once_there_is_memory_again(drive: Driver, tmp_path: Path) -> None:
+    """A process with the new key joins all the same, and reads what the old one has encrypted."""
+    keys, stores = KeyFiles(tmp_path), drive.stores
+    old = await joined(stores, keys.settings("old"))
+    await old.producer.submit(message("m1"))
+    before = await drive.executor.command("GET", old.producer.keys.secret)
+    await is_full(drive)
+    both = await joined(stores, keys.settings("new", "old"))
+    assert len(await both.producer.inbox(SESSION)) == 1
+    assert await drive.executor.command("GET", old.producer.keys.secret) == before
+    await has_room(drive)
+    await joined(stores, keys.settings("new", "old"))
+    assert await drive.executor.command("GET", old.producer.keys.secret) != before

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from changeover_shared._errors import FormatTooNew, NotDurable, PartitionMismatch, StoreUnavailable
+from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store.barrier import Need
 from changeover_shared._store.calls import Call
@@ -138,11 +139,13 @@ class Fleet:
         if ring is None:
             return unencrypted(stored, fleet=keys.prefix)
         if stored is None:
-            await executor.command("SET", keys.secret, ring.new_secret(), "NX")
-            stored = await executor.command("GET", keys.secret)
+            create = ("SET", keys.secret, ring.new_secret(), "NX")
+            _, stored = await executor.commands([create, ("GET", keys.secret)])
         payloads = EncryptedPayloads(ring, stored, fleet=keys.prefix)
         if key_id_of(stored) != ring.first:
-            await executor.command("SET", keys.secret, payloads.rotated_secret(), "XX")
+            # Whoever joins next tries again.
+            with suppress(MemoryFull):
+                await executor.command("SET", keys.secret, payloads.rotated_secret(), "XX")
         return payloads
 
     async def call(self, request: Request) -> list[Any]:
