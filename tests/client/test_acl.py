@@ -166,7 +166,10 @@ def test_no_role_does_what_concerns_the_server_or_others(fenced: Fenced, role: R
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_script_of_ones_own_reaches_no_further(fenced: Fenced, role: Role) -> None:
-    """Also keys that a script does not declare, and commands that the role has not."""
+    """Also keys that a script does not declare, and commands that the role has not.
+
+    Hole 59: the commands inside a script need the rights of who runs it.
+    """
     fenced.admin.set("other:x", "kept")
     with closing(fenced.client(role)) as client:
         for text in (

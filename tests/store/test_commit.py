@@ -663,7 +663,7 @@ async def test_each_commit_says_how_long_the_next_step_may_take(drive: Driver) -
     lease = await drive.run("m1")
     await drive.commit(lease, max_step_ms=50_000)
     stall = int(await drive.redis("HGET", drive.shared("stalls"), SESSION))
-    assert stall > await drive.now() + 40_000
+    assert await drive.now() + 40_000 < stall <= await drive.now() + 50_000
     await drive.finish(lease)
     assert await drive.redis("HEXISTS", drive.shared("stalls"), SESSION) == 0
 
