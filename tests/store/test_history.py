@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 
@@ -11,34 +12,43 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.store import Store
+from changeover_shared._store.sync_executor import SyncExecutor
+from changeover_shared._store.sync_fleet import SyncFleet
+from changeover_shared._store.sync_store import SyncStore
 from tests.support.fleet import small_settings
 from tests.support.history import judge
-from tests.support.history_recorder import RecordedFleet, Recorder, final_states
+from tests.support.history_recorder import RecordedFleet, RecordedSyncFleet, Recorder, final_states
 from tests.support.history_records import Record
-from tests.support.history_workload import SESSIONS, chosen_seed, run_fleet
+from tests.support.history_workload import SESSIONS, InThreads, chosen_seed, run_fleet
 from tests.support.proxy import proxy_before
 from tests.support.servers import SERVERS
 from tests.support.targets import TARGETS, Targets
 
-PRODUCERS, WORKERS, COUNT = 2, 4, 80
+WORKERS, COUNT = 4, 80
 
 
 async def recorded_run(url: str, seed: int, *, count: int = COUNT) -> list[Record]:
     """Run a fleet on a server, check its history, and return it."""
     settings = small_settings(max_inbox=6)
-    recorders = [Recorder(f"p{i}") for i in range(PRODUCERS)]
-    recorders += [Recorder(f"w{i}") for i in range(WORKERS)]
+    recorders = [Recorder(name) for name in ("p0", "p1", *(f"w{i}" for i in range(WORKERS)))]
     async with AsyncExitStack() as closing:
-        fleets = []
-        for recorder in recorders:
+
+        async def joined(recorder: Recorder) -> Fleet:
             executor = await Executor.connect(url)
             closing.push_async_callback(executor.aclose)
-            fleets.append(RecordedFleet(await Fleet.join(executor, settings), recorder))
-        producers = [Store(fleet) for fleet in fleets[:PRODUCERS]]
-        workers = [LeaseStore(fleet) for fleet in fleets[PRODUCERS:]]
-        at = list(zip(producers, recorders[:PRODUCERS], strict=True))
-        sent = await run_fleet(at, workers, seed, count=count)
-        final = await final_states(producers[0], SESSIONS)
+            return RecordedFleet(await Fleet.join(executor, settings), recorder)
+
+        def sync_joined(recorder: Recorder) -> SyncFleet:
+            executor = SyncExecutor.connect(url)
+            closing.callback(executor.close)
+            return RecordedSyncFleet(SyncFleet.join(executor, settings), recorder)
+
+        store = Store(await joined(recorders[0]))
+        sync_store = SyncStore(await asyncio.to_thread(sync_joined, recorders[1]))
+        workers = [LeaseStore(await joined(recorder)) for recorder in recorders[2:]]
+        producers = ((store, recorders[0]), (InThreads(sync_store), recorders[1]))
+        sent = await run_fleet(producers, workers, seed, count=count)
+        final = await final_states(store, SESSIONS)
     history = [record for recorder in recorders for record in recorder.records]
     verdict = judge(history, final)
     assert verdict.violations == []

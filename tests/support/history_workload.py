@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from changeover_shared._errors import ChangeoverError, LeaseError, StoreUnavailable
 from changeover_shared._events import Delta, Event, Message, TurnAborted, TurnCompleted, TurnStarted
@@ -28,10 +28,12 @@ from changeover_shared._store.records import (
     Head,
     Lease,
     NoTurn,
+    SubmissionState,
     Submit,
+    Submitted,
     Work,
 )
-from changeover_shared._store.store import Store
+from changeover_shared._store.sync_store import SyncStore
 from changeover_shared._words import CommitKind, GiveUp, Next
 from tests.support.history_recorder import Recorder
 
@@ -42,6 +44,36 @@ PATIENCE_S = 0.5
 """How long a producer asks for a final answer: a refusal behind a lost reply takes all of it."""
 STEPS = 4_000
 """After so many steps of one worker something hangs."""
+
+
+class Producing(Protocol):
+    """What a producer needs of a store."""
+
+    async def submit(self, asked: Submit, *, timeout_s: float) -> Submitted | NoTurn: ...
+
+    async def cancel(self, session_id: str, submission_id: str, *, timeout_s: float) -> object: ...
+
+    async def submissions(
+        self, named: Sequence[tuple[str, str]]
+    ) -> list[SubmissionState | None]: ...
+
+
+class InThreads:
+    """The synchronous store, each call on a thread."""
+
+    def __init__(self, store: SyncStore) -> None:
+        self._store = store
+
+    async def submit(self, asked: Submit, *, timeout_s: float) -> Submitted | NoTurn:
+        return await asyncio.to_thread(self._store.submit, asked, timeout_s=timeout_s)
+
+    async def cancel(self, session_id: str, submission_id: str, *, timeout_s: float) -> object:
+        return await asyncio.to_thread(
+            self._store.cancel, session_id, submission_id, timeout_s=timeout_s
+        )
+
+    async def submissions(self, named: Sequence[tuple[str, str]]) -> list[SubmissionState | None]:
+        return await asyncio.to_thread(self._store.submissions, named)
 
 
 def submission(session: str, id: str, chance: random.Random) -> Submit:
@@ -62,7 +94,7 @@ def chosen_seed() -> int:
 
 
 async def produce(
-    store: Store, recorder: Recorder, name: str, chance: random.Random, count: int
+    store: Producing, recorder: Recorder, name: str, chance: random.Random, count: int
 ) -> list[tuple[str, str]]:
     """Submit and cancel; what was not refused, as (session, id) pairs."""
     sent = []
@@ -227,7 +259,7 @@ class _Hand:
 
 
 async def run_fleet(
-    producers: Sequence[tuple[Store, Recorder]],
+    producers: Sequence[tuple[Producing, Recorder]],
     workers: Sequence[LeaseStore],
     seed: int,
     *,
@@ -257,7 +289,7 @@ async def run_fleet(
     return supplied.result()
 
 
-async def _all_ended(store: Store, submissions: Sequence[tuple[str, str]]) -> bool:
+async def _all_ended(store: Producing, submissions: Sequence[tuple[str, str]]) -> bool:
     try:
         states = await store.submissions(submissions)
     except StoreUnavailable:
