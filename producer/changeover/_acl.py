@@ -18,7 +18,8 @@ from changeover_shared._store.scripts import script
 Role = Literal["producer", "worker", "operator"]
 
 _EVERYBODY: Final = (
-    "evalsha", "script|load", "info", "cluster|slots", "get", "set", "time", "incr", "zadd",
+    "evalsha", "script|load", "info", "cluster|slots", "get", "set", "time", "incr", "pexpire",
+    "zadd",
 )  # fmt: skip
 """Joining a fleet, finding a server, running scripts, ringing, waiting for durability."""
 _PRODUCER: Final = (
@@ -26,10 +27,10 @@ _PRODUCER: Final = (
     "zrevrangebyscore", "zscore",
 )  # fmt: skip
 _WORKER: Final = (
-    "bzpopmin", "del", "hdel", "hget", "hgetall", "hset", "pexpire", "xrange", "xrevrange",
+    "bzpopmin", "del", "hdel", "hget", "hgetall", "hset", "xrange", "xrevrange",
 )  # fmt: skip
 _OPERATOR: Final = (
-    *_PRODUCER, "cluster|info", "cluster|nodes", "config|get", "exists", "hkeys", "hscan",
+    *_PRODUCER, "cluster|info", "cluster|nodes", "config|get", "exists", "hdel", "hkeys", "hscan",
     "memory|usage", "pttl", "scan", "xlen", "zcount", "zinter", "zrange", "zscan",
 )  # fmt: skip
 COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = {
@@ -46,7 +47,7 @@ SCRIPTS: Final[Mapping[Role, tuple[str, ...]]] = {
         "init", "raise_epoch", "peek", "reap", "claim", "renew", "append", "commit", "give_up",
         "evict", "trim", "pressure",
     ),
-    "operator": (*_PRODUCERS_SCRIPTS, "reroute", "purge"),
+    "operator": (*_PRODUCERS_SCRIPTS, "reroute", "trim", "purge"),
 }  # fmt: skip
 """Which scripts a role runs."""
 

@@ -8,13 +8,13 @@ from changeover._doctor import examine
 from changeover._explain import Explanation, explain
 from changeover._fleet_health import judged
 from changeover._payload_keys import payload_keys
-from changeover._purge import purge
+from changeover._purge import purge, spans
 from changeover._report import Report
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import PayloadKey, Purged, WorkerInfo
 from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.executor import Executor
-from changeover_shared._units import Duration, milliseconds
+from changeover_shared._units import Duration
 
 
 class Operator(Client):
@@ -42,17 +42,16 @@ class Operator(Client):
         idle_for: Duration | None = None,
         dry_run: bool = False,
     ) -> Purged:
-        """Delete sessions that were closed, or idle, for so long, and forget settled receipts and
-        tombstones that the deduplication window has passed by.
+        """Delete sessions that were closed, or idle, for so long; trim those that hold more than is
+        kept; forget settled receipts and tombstones that the deduplication window has passed by.
 
-        Without a span no session is deleted. May be stopped and repeated at any time.
+        A span that is not given is that of the settings (`CHANGEOVER_CLOSED_TTL`, 30 days, and
+        `CHANGEOVER_IDLE_TTL`, never); `"never"` deletes none. May be stopped and repeated at any
+        time.
         """
+        ages = spans(self._settings, closed_for, idle_for)
         store = await self._opened()
-        spans = {
-            "closed": None if closed_for is None else milliseconds(closed_for, field="closed_for"),
-            "idle": None if idle_for is None else milliseconds(idle_for, field="idle_for"),
-        }
-        return await purge(store, spans, dry_run=dry_run)
+        return await purge(store, ages, dry_run=dry_run)
 
     async def payload_keys(self) -> tuple[PayloadKey, ...]:
         """What each payload key has encrypted of what is stored, and what is not encrypted: a key

@@ -10,12 +10,12 @@ from changeover._sync_client import SyncClient
 from changeover._sync_deep import Progress
 from changeover._sync_doctor import examine
 from changeover._sync_payload_keys import payload_keys
-from changeover._sync_purge import purge
+from changeover._sync_purge import purge, spans
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import PayloadKey, Purged, WorkerInfo
 from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.sync_executor import SyncExecutor
-from changeover_shared._units import Duration, milliseconds
+from changeover_shared._units import Duration
 
 
 class SyncOperator(SyncClient):
@@ -43,17 +43,16 @@ class SyncOperator(SyncClient):
         idle_for: Duration | None = None,
         dry_run: bool = False,
     ) -> Purged:
-        """Delete sessions that were closed, or idle, for so long, and forget settled receipts and
-        tombstones that the deduplication window has passed by.
+        """Delete sessions that were closed, or idle, for so long; trim those that hold more than is
+        kept; forget settled receipts and tombstones that the deduplication window has passed by.
 
-        Without a span no session is deleted. May be stopped and repeated at any time.
+        A span that is not given is that of the settings (`CHANGEOVER_CLOSED_TTL`, 30 days, and
+        `CHANGEOVER_IDLE_TTL`, never); `"never"` deletes none. May be stopped and repeated at any
+        time.
         """
+        ages = spans(self._settings, closed_for, idle_for)
         store = self._opened()
-        spans = {
-            "closed": None if closed_for is None else milliseconds(closed_for, field="closed_for"),
-            "idle": None if idle_for is None else milliseconds(idle_for, field="idle_for"),
-        }
-        return purge(store, spans, dry_run=dry_run)
+        return purge(store, ages, dry_run=dry_run)
 
     def payload_keys(self) -> tuple[PayloadKey, ...]:
         """What each payload key has encrypted of what is stored, and what is not encrypted: a key

@@ -181,6 +181,8 @@ class Purged(Wire):
     """Closed or idle sessions that were deleted."""
     tombstones: int = 0
     receipts: int = 0
+    trimmed: int = 0
+    """Sessions that held more events or turn records than is kept."""
 
 
 class PayloadKey(Wire):

@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from changeover_shared import _identifiers
 from changeover_shared._errors import Invalid
-from changeover_shared._units import Size, Span
+from changeover_shared._units import Keep, Size, Span
 
 Durability = Literal["memory", "fsync", "replica"]
 """What a write waits for before it counts."""
@@ -51,6 +51,12 @@ class Settings(BaseSettings):
     turns_kept: int = Field(default=1000, ge=1)
     """How many turn records a session keeps, and no older transcript than theirs once a
     compaction has replaced it."""
+
+    closed_ttl: Keep = timedelta(days=30)
+    """After how long `changeover purge` deletes a closed session, if it is not told otherwise;
+    `never`: not at all."""
+    idle_ttl: Keep = None
+    """The same for sessions that have nothing to do; never by default."""
 
     durability: Durability = "memory"
     """What an accepted submission, and a tool that is not pure, wait for: nothing more than the

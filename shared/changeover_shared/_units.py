@@ -65,5 +65,17 @@ def show_duration(value: timedelta) -> str:
 Span = Annotated[timedelta, BeforeValidator(lambda value: duration(value))]
 """A settings field that takes a duration."""
 
+NEVER = "never"
+"""Instead of a span of time: what is kept until somebody takes it."""
+
+
+def unless_never(value: Duration | None, *, field: str = "duration") -> timedelta | None:
+    """Return `value` as a `timedelta`, or None for `"never"`; raises `Invalid` for other texts."""
+    return None if value is None or value == NEVER else duration(value, field=field)
+
+
+Keep = Annotated[timedelta | None, BeforeValidator(lambda value: unless_never(value))]
+"""A settings field that takes a duration, or `never`."""
+
 Size = Annotated[int, BeforeValidator(lambda value: size(value))]
 """A settings field that takes a size in bytes."""

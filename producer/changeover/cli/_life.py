@@ -9,12 +9,15 @@ import typer
 
 from changeover._client import Client
 from changeover._operator import Operator
+from changeover._purge import spans
 from changeover.cli._asking import confirm
 from changeover.cli._options import Json, Redis, Session
 from changeover.cli._output import note, say, say_json
 from changeover_shared._errors import PayloadError
 from changeover_shared._exit_codes import UNKNOWN
 from changeover_shared._results import Purged, Receipt, SessionInfo
+from changeover_shared._settings import read_settings
+from changeover_shared._units import show_duration
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the journal.")]
@@ -85,30 +88,31 @@ def delete(
 def purge(
     closed_for: Annotated[
         str | None,
-        typer.Option("--closed-for", metavar="SPAN", help="Delete what was closed so long: 30d."),
+        typer.Option(
+            "--closed-for",
+            metavar="SPAN",
+            help="Delete what was closed so long; 30d.",
+        ),
     ] = None,
     idle_for: Annotated[
         str | None,
-        typer.Option("--idle-for", metavar="SPAN", help="Delete what was idle so long: 90d."),
+        typer.Option("--idle-for", metavar="SPAN", help="Delete what was idle so long; never."),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:
-    """Delete old sessions, and forget receipts and tombstones that are past their window."""
+    """Delete old sessions, trim long ones, forget receipts and tombstones past their window."""
 
     async def ask() -> Purged:
         async with Operator(redis) as operator:
             return await operator.purge(closed_for=closed_for, idle_for=idle_for, dry_run=dry_run)
 
-    spans = [
-        f"{status} for {span}"
-        for status, span in (("closed", closed_for), ("idle", idle_for))
-        if span is not None
-    ]
-    if spans and not yes and not dry_run:
-        confirm(f"Delete every session that was {' or '.join(spans)}?", verb="purge")
+    ages = spans(read_settings(), closed_for, idle_for)
+    said = [f"{status} for {show_duration(age)}" for status, age in ages.items() if age is not None]
+    if said and not yes and not dry_run:
+        confirm(f"Delete every session that was {' or '.join(said)}?", verb="purge")
     purged = asyncio.run(ask())
     if as_json:
         say_json(purged)
@@ -119,6 +123,7 @@ def purge(
     note(f"{count} {'session' if count == 1 else 'sessions'} {would}deleted")
     if not dry_run:
         note(f"{purged.receipts} receipts and {purged.tombstones} tombstones forgotten")
+        note(f"{purged.trimmed} {'session' if purged.trimmed == 1 else 'sessions'} trimmed")
 
 
 def _told(info: SessionInfo) -> str:

@@ -447,6 +447,13 @@ def routes(fields: Sequence[bytes]) -> tuple[str, ...]:
     return tuple(sorted({field.decode().split(":")[1] for field in fields}))
 
 
+def renewed_at_ms(said: bytes) -> int:
+    """When a registered worker last spoke, whatever its release; 0 where it does not say."""
+    with suppress(ValueError, TypeError, AttributeError):
+        return int(json.loads(said).get("renewed_at_ms"))
+    return 0
+
+
 def context(text: str) -> dict[str, str]:
     """A session's context."""
     return dict(json.loads(text or "{}"))

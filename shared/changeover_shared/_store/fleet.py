@@ -39,6 +39,8 @@ from changeover_shared._store.sealing import sealed
 from changeover_shared._units import milliseconds
 from changeover_shared._words import LAYOUT
 
+BELL_MS = 3_600_000
+"""How long a bell that nobody listens to is kept: the sweep of whoever comes later rings anew."""
 PAUSE_S = 0.1
 """How long to wait before a request is repeated whose answer is not final."""
 REPEATS = 8
@@ -269,10 +271,12 @@ class Fleet:
         for route, partition in rung:
             members.setdefault(route, []).extend((now_ms, partition))
         if members:
+            commands: list[tuple[Value, ...]] = []
+            for one, found in members.items():
+                bell = self.keys.bell(one)
+                commands += [("ZADD", bell, "NX", *found), ("PEXPIRE", bell, BELL_MS)]
             with suppress(StoreUnavailable):
-                await self.executor.commands(
-                    [("ZADD", self.keys.bell(one), "NX", *members[one]) for one in members]
-                )
+                await self.executor.commands(commands)
 
     def _call(self, request: Request) -> Call:
         """A request as it is run on its partition's server, whichever that is by then."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from changeover_shared._errors import SessionHeld
@@ -108,21 +108,62 @@ class Upkeep:
     async def purge(self, partition: int, session_ids: Sequence[str]) -> tuple[int, int]:
         """Forget tombstones and settled receipts that the deduplication window has passed by:
         how many of each. Raises `StoreUnavailable`."""
-        at = self._fleet.keys.all[partition]
         tombstones = receipts = 0
-        for start in range(0, len(session_ids), PURGED_AT_ONCE):
+        left = list(session_ids)
+        while left:
+            some, left = left[:PURGED_AT_ONCE], left[PURGED_AT_ONCE:]
             reply = await self._fleet.call(
                 requests.purge(
-                    at,
-                    session_ids[start : start + PURGED_AT_ONCE],
+                    self._fleet.keys.all[partition],
+                    some,
                     window_ms=milliseconds(self._settings.dedup_window),
                     most=RECEIPTS_AT_ONCE,
                 )
             )
-            for word, count in reply[1]:
+            for session_id, (word, count) in zip(some, reply[1], strict=True):
                 tombstones += word == b"PURGED"
                 receipts += int(count)
+                if int(count) == RECEIPTS_AT_ONCE:
+                    left.append(session_id)
         return tombstones, receipts
+
+    async def trim(self, session_id: str, *, items_from: int) -> None:
+        """Take from a session what the fleet's limits do not keep, and its transcript before an
+        item; the newest turn, and what the context needs, stay whole. Raises `StoreUnavailable`."""
+        await self._fleet.call(
+            requests.trim(
+                self._fleet.keys,
+                session_id,
+                events=self._settings.journal_events,
+                records=self._settings.turns_kept,
+                items_from=items_from,
+            )
+        )
+
+    async def forget_routes(self, partition: int, but: Collection[str]) -> None:
+        """Forget the fair order of routes in which no session of a partition waits any more.
+
+        A session that comes to one meanwhile begins its order anew, which is what it would do.
+        """
+        key = self._fleet.keys.all[partition].named("vt")
+        found = await self._fleet.executor.command("HKEYS", key)
+        gone = [field for field in found if field.split(b":")[1].decode() not in but]
+        if gone:
+            await self._fleet.executor.command("HDEL", key, *gone)
+
+    async def forget_workers(self, *, silent_ms: int) -> None:
+        """Take incarnations that have said nothing for so long out of the registry, also those of
+        another release."""
+        keys = self._fleet.keys
+        flat = await self._fleet.executor.command("HGETALL", keys.workers)
+        now_ms = self._fleet.clock.now_ms()
+        gone = [
+            incarnation
+            for incarnation, said in decode.pairs(flat)
+            if decode.renewed_at_ms(said) + silent_ms < now_ms
+        ]
+        if gone:
+            await self._fleet.executor.command("HDEL", keys.workers, *gone)
 
     async def graves(self, partition: int, *, limit: int = 1000) -> tuple[str, ...]:
         """The sessions of a partition that were deleted, oldest first; all with limit 0."""
