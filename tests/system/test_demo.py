@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.payload_keys import KeyFiles
 from tests.support.processes import COMMAND, ROOT, wait_until
 
 PACKAGES = ("producer/changeover", "worker/changeover_worker", "shared/changeover_shared")
@@ -131,6 +132,13 @@ def test_the_session_of_the_demo_can_be_looked_at_afterwards(
     assert "── b took over (a " in followed.stdout
     assert "[idle]" in changeover(place, "explain", "demo:1").stdout
     assert '"items": []' in changeover(place, "workers", "--json").stdout
+
+
+def test_the_demo_runs_on_a_fleet_that_encrypts(tmp_path: Path) -> None:
+    given = KeyFiles(tmp_path).named("old")
+    told = changeover(tmp_path, "demo", "--act", "freeze", CHANGEOVER_PAYLOAD_KEYS=given)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert len(told.stdout.splitlines()) == len(ACTS["freeze"])
 
 
 def test_without_the_lease_check_the_late_write_lands_and_the_act_says_so(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from changeover_shared._store.lease_store import LeaseStore
 APP: Final = "changeover_worker._demo_app:app"
 AGENT: Final = "demo"
 _LEASES: Final = {"lease": "2s", "renew": "600ms", "margin": "300ms"}
-_KEPT: Final = ("CHANGEOVER_PREFIX", "CHANGEOVER_PARTITIONS")
+_KEPT: Final = ("CHANGEOVER_PREFIX", "CHANGEOVER_PARTITIONS", "CHANGEOVER_PAYLOAD_KEYS")
 """Settings of the fleet, which hold for every process on it; all others are the demo's own."""
 _FAREWELL_S: Final = 3.0
 
