@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
-from changeover._index_look import Index, indexes_of
+from changeover._index_look import Asking, Index, indexes_of
 from changeover._session_look import SessionLook, Unreadable
 from changeover._tally import Tally, wrong
 from changeover_shared._errors import ServerUnfit
@@ -81,6 +81,10 @@ async def _headless(
     executor: Executor, keys: Keys, named: Sequence[tuple[Owner, str]]
 ) -> list[tuple[Owner, str]]:
     """Those whose key exists and whose session does not."""
+    sessions = sorted({owner.session_id for owner, _ in named})
+    heads = [("EXISTS", keys.of(one).session(one, "head")) for one in sessions]
+    there = dict(zip(sessions, await executor.commands(heads) if heads else [], strict=True))
+    named = [(owner, key) for owner, key in named if not there[owner.session_id]]
     asked: list[tuple[str, ...]] = []
     for owner, key in named:
         head = keys.of(owner.session_id).session(owner.session_id, "head")
@@ -140,13 +144,26 @@ async def _entries(executor: Executor, tally: Tally, at: PartitionKeys) -> None:
     routes = sorted({*known, *(one for number, one in tally.routes if number == at.partition)})
     for index in indexes_of(at, routes):
         async for members in _members(executor, index):
-            asked = [command for one in members for command in index.asking(one)]
-            answers = iter(await executor.commands(asked) if asked else [])
-            for member in members:
-                values = list(islice(answers, len(index.asking(member))))
-                wrong_with = index.wrong(values)
-                if wrong_with:
-                    tally.entry(index, member, wrong_with)
+            for member, values in await _asked(executor, members, index.asking_first):
+                if not index.seems_wrong(values):
+                    continue
+                for again, more in await _asked(executor, [member], index.asking):
+                    reason = index.wrong(more)
+                    if reason:
+                        tally.entry(index, again, reason)
+
+
+async def _asked(
+    executor: Executor, members: Sequence[str], asking: Asking
+) -> list[tuple[str, list[Any]]]:
+    """What each member's commands answered, from one pipeline."""
+    asked = [asking(member) for member in members]
+    commands = [command for some in asked for command in some]
+    answers = iter(await executor.commands(commands) if commands else [])
+    return [
+        (member, list(islice(answers, len(some))))
+        for member, some in zip(members, asked, strict=True)
+    ]
 
 
 async def _members(executor: Executor, index: Index) -> AsyncGenerator[list[str]]:

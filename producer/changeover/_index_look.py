@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from changeover_shared._store.keys import PartitionKeys
+
+Commands = tuple[tuple[str, ...], ...]
+Asking = Callable[[str], Commands]
+"""Makes the commands that concern one entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,19 @@ class Index:
         """The command that takes an entry out."""
         return "ZREM" if self.scan == "ZSCAN" else "HDEL"
 
-    def asking(self, member: str) -> tuple[tuple[str, ...], ...]:
+    def asking_first(self, member: str) -> Commands:
+        """What tells that an entry is right, nearly always."""
+        head = ("HMGET", self.at.session(member, "head"), "status", "route")
+        return (head, ("HGET", self.at.named("owners"), member)) if self.held else (head,)
+
+    def seems_wrong(self, values: Sequence[Any]) -> bool:
+        """Whether the entry must be looked at again, from the answers to `asking_first`."""
+        status, route = values[0]
+        if status is None or (self.held and values[1] is None):
+            return True
+        return bool(self.route) and (route or b"").decode() != self.route
+
+    def asking(self, member: str) -> Commands:
         """What tells whether an entry is right: the session before and after the entry itself,
         for both may go in one moment, or come."""
         head = self.at.session(member, "head")

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
-from changeover._index_look import Index, indexes_of
+from changeover._index_look import Asking, Index, indexes_of
 from changeover._session_look import SessionLook, Unreadable
 from changeover._tally import Tally, wrong
 from changeover_shared._errors import ServerUnfit
@@ -80,6 +80,10 @@ def _headless(
     executor: SyncExecutor, keys: Keys, named: Sequence[tuple[Owner, str]]
 ) -> list[tuple[Owner, str]]:
     """Those whose key exists and whose session does not."""
+    sessions = sorted({owner.session_id for owner, _ in named})
+    heads = [("EXISTS", keys.of(one).session(one, "head")) for one in sessions]
+    there = dict(zip(sessions, executor.commands(heads) if heads else [], strict=True))
+    named = [(owner, key) for owner, key in named if not there[owner.session_id]]
     asked: list[tuple[str, ...]] = []
     for owner, key in named:
         head = keys.of(owner.session_id).session(owner.session_id, "head")
@@ -137,13 +141,26 @@ def _entries(executor: SyncExecutor, tally: Tally, at: PartitionKeys) -> None:
     routes = sorted({*known, *(one for number, one in tally.routes if number == at.partition)})
     for index in indexes_of(at, routes):
         for members in _members(executor, index):
-            asked = [command for one in members for command in index.asking(one)]
-            answers = iter(executor.commands(asked) if asked else [])
-            for member in members:
-                values = list(islice(answers, len(index.asking(member))))
-                wrong_with = index.wrong(values)
-                if wrong_with:
-                    tally.entry(index, member, wrong_with)
+            for member, values in _asked(executor, members, index.asking_first):
+                if not index.seems_wrong(values):
+                    continue
+                for again, more in _asked(executor, [member], index.asking):
+                    reason = index.wrong(more)
+                    if reason:
+                        tally.entry(index, again, reason)
+
+
+def _asked(
+    executor: SyncExecutor, members: Sequence[str], asking: Asking
+) -> list[tuple[str, list[Any]]]:
+    """What each member's commands answered, from one pipeline."""
+    asked = [asking(member) for member in members]
+    commands = [command for some in asked for command in some]
+    answers = iter(executor.commands(commands) if commands else [])
+    return [
+        (member, list(islice(answers, len(some))))
+        for member, some in zip(members, asked, strict=True)
+    ]
 
 
 def _members(executor: SyncExecutor, index: Index) -> Generator[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from contextlib import closing
@@ -10,14 +11,16 @@ from typing import Any
 import pytest
 import redis
 
-from changeover import Operator, Report, SyncOperator
+from changeover import Client, Operator, Report, SyncOperator
 from changeover.cli import main
 from changeover_shared._results import WorkerInfo
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Memory
 from tests.client.conftest import World
 from tests.support.fleet import small_settings
+from tests.support.scripted_app import app
 from tests.support.servers import SERVERS, flush, running_server
+from tests.support.working import own_fleet, working
 
 real = pytest.mark.parametrize("world", SERVERS, indirect=True)
 one_real = pytest.mark.parametrize("world", SERVERS[:1], indirect=True)
@@ -188,6 +191,29 @@ async def test_what_the_server_forbids_could_not_be_seen(kind: str) -> None:
     assert "CONFIG GET is not permitted" in unseen[0]
     (line,) = [one.text for one in report.findings if one.code == "deep"]
     assert line == "1 session · 15 keys · no key without an owner, every index agrees"
+
+
+async def test_a_deep_look_beside_a_fleet_at_work_finds_nothing() -> None:
+    """Sessions are claimed, streamed, released, deleted and begun again meanwhile."""
+    with running_server("valkey") as url:
+        told = own_fleet(agent="assistant")
+        async with working(app, told, url), Client(url, settings=told) as client:
+
+            async def busy(name: str) -> None:
+                for n in range(40):
+                    receipt = await client.submit(f"{name}:{n % 3}", "hello")
+                    if n % 4:
+                        await client.wait(f"{name}:{n % 3}", receipt.submission_id)
+                    else:
+                        await client.delete(f"{name}:{n % 3}")
+
+            tasks = [asyncio.create_task(busy(f"web:{n}")) for n in range(6)]
+            looks, operator = 0, Operator(url, settings=told)
+            while looks < 3 or not all(task.done() for task in tasks):
+                report = await operator.doctor(deep=True)
+                assert [one for one in report.findings if one.level == "fail"] == []
+                looks += 1
+            await asyncio.gather(*tasks)
 
 
 Run = Callable[..., tuple[int, str, str]]
