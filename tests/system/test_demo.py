@@ -145,7 +145,7 @@ def test_without_the_lease_check_the_late_write_lands_and_the_act_says_so(tmp_pa
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package)
     script = tmp_path / "shared/changeover_shared/lua/commit.lua"
-    guard = "refused = lease_guard(s, lease)\nif refused then return refused end\n"
+    guard = "refused = lease_guard(s, lease) or unfit(s)\nif refused then return refused end\n"
     assert guard in script.read_text()
     script.write_text(script.read_text().replace(guard, ""))
     roots = (str(tmp_path / package.partition("/")[0]) for package in PACKAGES)
