@@ -1,0 +1,400 @@
+"""The real scripts do what the model does, whatever is asked in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+import fakeredis
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from changeover_shared._store.executor import Executor
+from tests.protocol_model.requests import Append, Cancel, Claim, Commit, Delete, GiveUp, Submit
+from tests.protocol_model.session import AHEAD, NEVER, Lease, Wait, waiting
+from tests.support.driving import Driver
+from tests.support.fleet import fake_executor, small_settings, stores_on
+from tests.support.mirror import MAX_INBOX, Mirror
+from tests.support.servers import SERVERS, flush
+
+T = TypeVar("T")
+
+POLICIES = (
+    "enqueue", "steer", "join", "latest", "interrupt", "rollback", "reject", "debounce",
+)  # fmt: skip
+FEW = st.integers(0, 5)
+SELDOM = st.integers(0, 9).map(lambda number: number == 9)
+BACK = st.sampled_from((0, 0, 0, 0, 0, 0, 1, 2))
+"""Which lease is named: mostly the last one that was granted, else an older one."""
+SKEW = st.sampled_from((0, 0, 0, 0, 0, 0, 0, 0, -1, 1))
+"""How far the named revision is from the store's."""
+KEEPING = st.sampled_from(("hold", "release", "park", "auto"))
+
+
+class Scripts(RuleBasedStateMachine):
+    """Two workers and any number of producers, on one session."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Executor]]) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._connect = connect
+        self._boots = [1, 1]
+        self._submissions = 0
+        self._nonces = 0
+        self._commits = 0
+        self._submits: list[Submit] = []
+        self._cancels: list[Cancel] = []
+        self._claims: list[Claim] = []
+        self._leases: list[Lease] = []
+        self._sent: list[Commit] = []
+
+    @initialize(far=st.integers(0, 4))
+    def open(self, far: int) -> None:
+        """A run begins somewhere on the way of a session, so that it comes further."""
+        self.mirror = self._do(self._opened())
+        if far > 0:
+            self._submit()
+        if far > 1:
+            self.claim(0, False)
+            self.start_a_turn()
+        if far > 2:
+            self._submit(policy="steer")
+        if far > 3:
+            self.park(True)
+
+    async def _opened(self) -> Mirror:
+        around = stores_on(await self._connect(), small_settings(max_inbox=MAX_INBOX, partitions=1))
+        return Mirror(Driver(await self._stack.enter_async_context(around)))
+
+    def teardown(self) -> None:
+        if hasattr(self, "mirror"):
+            self._do(self.mirror.every_key_is_owned())
+        self._do(self._stack.aclose())
+        self._runner.close()
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    @invariant()
+    def both_agree(self) -> None:
+        if hasattr(self, "mirror"):
+            self._do(self.mirror.compare())
+
+    # Producers
+
+    def _submit(self, **given: Any) -> None:
+        self._submissions += 1
+        asked = Submit(0, self._submissions, **given)
+        self._submits.append(asked)
+        self._do(self.mirror.ask(asked))
+
+    @rule(
+        policy=st.sampled_from(POLICIES),
+        key=st.sampled_from(("", "a")),
+        later=SELDOM,
+        may_create=st.booleans(),
+    )
+    def submit(self, policy: str, key: str, later: bool, may_create: bool) -> None:
+        self._submit(policy=policy, key=key, due=not later, may_create=may_create)
+
+    @precondition(lambda self: len(self.mirror.model.inputs) < MAX_INBOX)
+    @rule()
+    def submit_plainly(self) -> None:
+        self._submit()
+
+    @precondition(lambda self: any(not wait.answer for wait in self.mirror.model.waits))
+    @rule(which=FEW)
+    def answer_what_is_open(self, which: int) -> None:
+        names = [wait.name for wait in self.mirror.model.waits if not wait.answer]
+        self._submit(cls="answer", target=names[which % len(names)], may_create=False)
+
+    @precondition(lambda self: self.mirror.model.turn)
+    @rule()
+    def interrupt_the_turn(self) -> None:
+        self._submit(cls="ctl", may_create=False)
+
+    @precondition(lambda self: self.mirror.model.turn or self._submissions % 4 == 0)
+    @rule(which=FEW)
+    def answer(self, which: int) -> None:
+        names = [wait.name for wait in self.mirror.model.waits] or [0]
+        self._submit(cls="answer", target=names[which % len(names)], may_create=False)
+
+    @precondition(lambda self: self.mirror.model.turn or self._submissions % 4 == 0)
+    @rule(turn=st.sampled_from((0, 0, 1, 2)))
+    def interrupt(self, turn: int) -> None:
+        self._submit(cls="ctl", target=turn, may_create=False)
+
+    @precondition(lambda self: self._submits)
+    @rule(which=FEW, other=SELDOM)
+    def repeat_a_submit(self, which: int, other: bool) -> None:
+        asked = self._submits[-1 - which % len(self._submits)]
+        self._do(self.mirror.ask(asked._replace(content=int(other))))
+
+    @rule(which=FEW, unknown=SELDOM)
+    def cancel(self, which: int, unknown: bool) -> None:
+        known = [receipt.submission for receipt in self.mirror.model.receipts]
+        target = 0 if unknown or not known else known[-1 - which % len(known)]
+        self._submissions += 1
+        asked = Cancel(0, self._submissions, target)
+        self._cancels.append(asked)
+        self._do(self.mirror.ask(asked))
+
+    @precondition(lambda self: any(one.waits for one in self.mirror.model.inputs))
+    @rule(which=FEW)
+    def cancel_what_waits(self, which: int) -> None:
+        found = [one.submission for one in self.mirror.model.inputs if one.waits]
+        self._submissions += 1
+        asked = Cancel(0, self._submissions, found[which % len(found)])
+        self._cancels.append(asked)
+        self._do(self.mirror.ask(asked))
+
+    @precondition(lambda self: self._cancels)
+    @rule(which=FEW)
+    def repeat_a_cancel(self, which: int) -> None:
+        self._do(self.mirror.ask(self._cancels[-1 - which % len(self._cancels)]))
+
+    @precondition(lambda self: self._may_delete())
+    @rule(earlier=SELDOM)
+    def delete(self, earlier: bool) -> None:
+        self._do(self.mirror.ask(Delete(0, 0, self.mirror.model.life - int(earlier))))
+
+    def _may_delete(self) -> bool:
+        """What is over, and else seldom, or nothing would come far."""
+        over = self.mirror.model.status in ("quarantined", "closed", "deleted")
+        return over or (self.mirror.model.status != "none" and self._submissions % 8 == 7)
+
+    # Workers
+
+    @rule(worker=st.integers(0, 1), solo=st.booleans())
+    def claim(self, worker: int, solo: bool) -> None:
+        self._nonces += 1
+        self._claim(Claim(0, worker, self._boots[worker], self._nonces, solo))
+
+    @precondition(lambda self: self.mirror.model.status == "ready")
+    @rule(worker=st.integers(0, 1))
+    def hold(self, worker: int) -> None:
+        """What a worker does that holds nothing else."""
+        self.claim(worker, True)
+
+    @precondition(lambda self: self._claims)
+    @rule(which=FEW)
+    def repeat_a_claim(self, which: int) -> None:
+        self._claim(self._claims[-1 - which % len(self._claims)])
+
+    def _claim(self, asked: Claim) -> None:
+        self._claims.append(asked)
+        reply = self._do(self.mirror.ask(asked))
+        if reply.word == "GRANTED":
+            self._leases.append(Lease(asked.worker, asked.boot, asked.nonce, reply.fence))
+
+    @precondition(lambda self: self._leases)
+    @rule(worker=st.integers(0, 1))
+    def restart(self, worker: int) -> None:
+        self._boots[worker] += 1
+
+    def _lease(self, back: int) -> Lease:
+        return self._leases[-1 - min(back, len(self._leases) - 1)]
+
+    @precondition(lambda self: self._leases)
+    @rule(back=BACK, ahead=st.sampled_from((0, 1, 1, 1, 2)))
+    def append(self, back: int, ahead: int) -> None:
+        self._do(self.mirror.ask(Append(0, self._lease(back), self.mirror.model.batch + ahead)))
+
+    @precondition(lambda self: self._leases)
+    @rule(back=BACK)
+    def renew(self, back: int) -> None:
+        self._do(self.mirror.renew(self._lease(back)))
+
+    @precondition(lambda self: self._leases)
+    @rule(back=BACK, reason=st.sampled_from(("hand_off", "release", "unable")))
+    def give_up(self, back: int, reason: str) -> None:
+        self._do(self.mirror.ask(GiveUp(0, self._lease(back), reason)))
+
+    # Commits
+
+    def _commit(self, back: int, skew: int, kind: str, **given: Any) -> None:
+        model = self.mirror.model
+        self._commits += 1
+        turn = model.turns + 1 if kind == "start" else model.turn
+        asked = Commit(
+            0,
+            self._lease(back),
+            max(0, model.revision + skew),
+            (self._commits, 0, 0),
+            turn,
+            kind,
+            f"state {self._commits}",
+            **given,
+        )
+        self._sent.append(asked)
+        self._do(self.mirror.ask(asked))
+
+    @precondition(lambda self: self._leases)
+    @rule(back=BACK, skew=SKEW, kind=st.sampled_from(("start", "start", "take")), wrong=SELDOM)
+    def take(self, back: int, skew: int, kind: str, wrong: bool) -> None:
+        """What waits, up to two; or what does not."""
+        found = tuple(one.n for one in waiting(self.mirror.model))[:2]
+        self._commit(back, skew, kind, take=(99,) if wrong else found)
+
+    @precondition(lambda self: self._leases and self.mirror.model.turn)
+    @rule(
+        back=BACK,
+        skew=SKEW,
+        following=KEEPING,
+        opens=st.integers(0, 2),
+        kind=st.sampled_from(("approval", "job")),
+        deadline=st.booleans(),
+    )
+    def step(
+        self, back: int, skew: int, following: str, opens: int, kind: str, deadline: bool
+    ) -> None:
+        name = self._commits * 10
+        when = AHEAD if deadline else NEVER
+        waits = tuple(Wait(name + number, kind, when) for number in range(opens))
+        self._commit(back, skew, "step", opens=waits, next=following, progress=True)
+
+    @precondition(lambda self: self._leases and self.mirror.model.waits)
+    @rule(back=BACK, which=FEW, following=KEEPING, wrong=SELDOM)
+    def take_an_answer(self, back: int, which: int, following: str, wrong: bool) -> None:
+        waits = self.mirror.model.waits
+        wait = waits[which % len(waits)]
+        consumed = ((wait.name, wait.answer + int(wrong)),)
+        self._commit(back, 0, "answer", consume=consumed, next=following, progress=True)
+
+    @precondition(lambda self: self._leases and self.mirror.model.waits)
+    @rule(back=BACK, which=FEW, following=KEEPING)
+    def close_a_wait(self, back: int, which: int, following: str) -> None:
+        waits = self.mirror.model.waits
+        closes = (waits[which % len(waits)].name,)
+        self._commit(back, 0, "recover", closes=closes, next=following)
+
+    @precondition(lambda self: self._leases)
+    @rule(
+        back=BACK,
+        skew=SKEW,
+        finish=st.sampled_from(("completed", "failed", "aborted", "requeue")),
+        following=st.sampled_from(("release", "release", "auto", "hold")),
+        close=SELDOM,
+    )
+    def end(self, back: int, skew: int, finish: str, following: str, close: bool) -> None:
+        progress = finish != "requeue"
+        following = "close" if close else following
+        self._commit(back, skew, "end", finish=finish, next=following, progress=progress)
+
+    @precondition(lambda self: self._leases and self._commits % 8 == 7)
+    @rule(back=BACK)
+    def quarantine(self, back: int) -> None:
+        self._commit(back, 0, "recover", next="quarantine")
+
+    # What a holder does that is right
+
+    def _live(self) -> bool:
+        return self.mirror.model.lease is not None and not self.mirror.model.expired
+
+    def _in_turn(self) -> bool:
+        return self._live() and self.mirror.model.turn > 0
+
+    @precondition(lambda self: self._live() and not self.mirror.model.turn)
+    @rule()
+    def start_a_turn(self) -> None:
+        model = self.mirror.model
+        found = waiting(model)
+        taken = [one.n for one in found if one.group == found[0].group] if found else []
+        self._commit(0, 0, "start", take=tuple(taken))
+
+    @precondition(lambda self: self._in_turn())
+    @rule(following=KEEPING, opens=st.integers(0, 2), deadline=st.booleans())
+    def go_on(self, following: str, opens: int, deadline: bool) -> None:
+        self.step(0, 0, following, opens, "approval", deadline)
+
+    @precondition(lambda self: self._in_turn())
+    @rule(deadline=st.booleans())
+    def park(self, deadline: bool) -> None:
+        self.step(0, 0, "park", 1, "job" if deadline else "approval", deadline)
+
+    @precondition(lambda self: self._in_turn())
+    @rule(finish=st.sampled_from(("completed", "failed", "requeue")), more=st.booleans())
+    def finish(self, finish: str, more: bool) -> None:
+        barred = self.mirror.model.control is not None
+        self.end(0, 0, "aborted" if barred else finish, "auto" if more else "release", False)
+
+    @precondition(lambda self: self._sent)
+    @rule(which=st.sampled_from((0, 0, 0, 1, 2)))
+    def repeat_a_commit(self, which: int) -> None:
+        self._do(self.mirror.ask(self._sent[-1 - which % len(self._sent)]))
+
+    # Time and upkeep
+
+    @precondition(lambda self: self.mirror.model.lease and not self.mirror.model.expired)
+    @rule()
+    def expire(self) -> None:
+        self._do(self.mirror.expire())
+
+    @precondition(lambda self: self._leases and self._nonces % 2)
+    @rule(back=BACK)
+    def evict(self, back: int) -> None:
+        self._do(self.mirror.evict(self._lease(back)))
+
+    @rule()
+    def pass_times(self) -> None:
+        self._do(self.mirror.pass_times())
+
+    @rule()
+    def reap(self) -> None:
+        self._do(self.mirror.reap())
+
+    @precondition(lambda self: self.mirror.model.status != "none")
+    @rule()
+    def defer(self) -> None:
+        self._do(self.mirror.defer())
+
+    @rule(old=st.booleans())
+    def purge(self, old: bool) -> None:
+        self._do(self.mirror.purge(old=old))
+
+    @rule(events=st.integers(1, 5))
+    def trim(self, events: int) -> None:
+        self._do(self.mirror.trim(events))
+
+
+EXAMPLES = {"fakeredis": 150}
+"""How many runs of up to 40 steps; a real server gets fewer."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("target", ["fakeredis", SERVERS[-1]])
+def test_the_scripts_do_what_the_model_does(target: str, servers: dict[str, str]) -> None:
+    """Every reply and every state is the model's, after each step of each run."""
+
+    async def connect() -> Executor:
+        if target == "fakeredis":
+            return fake_executor(fakeredis.FakeServer())
+        flush(servers[target])
+        return await Executor.connect(servers[target])
+
+    profile = settings(
+        max_examples=EXAMPLES.get(target, 20),
+        stateful_step_count=40,
+        deadline=None,
+        print_blob=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+    class OnTarget(Scripts):
+        def __init__(self) -> None:
+            super().__init__(connect)
+
+    run_state_machine_as_test(OnTarget, settings=profile)
