@@ -15,7 +15,7 @@ from tests.protocol_model.requests import Append, Claim, Commit, GiveUp
 from tests.protocol_model.session import AHEAD, NEVER, Lease, Wait, waiting
 from tests.support.asked import FEW, SELDOM, AskedByProducers
 from tests.support.fleet import fake_executor
-from tests.support.servers import SERVERS, flush
+from tests.support.targets import MADE_OF, Targets
 
 BACK = st.sampled_from((0, 0, 0, 0, 0, 0, 1, 2))
 """Which lease is named: mostly the last one that was granted, else an older one."""
@@ -189,10 +189,12 @@ class Scripts(AskedByProducers):
         self.step(0, 0, "park", 1, "job" if deadline else "approval", deadline)
 
     @precondition(lambda self: self._in_turn())
-    @rule(finish=st.sampled_from(("completed", "failed", "requeue")), more=st.booleans())
+    @rule(
+        finish=st.sampled_from(("completed", "completed", "failed", "aborted", "requeue")),
+        more=st.booleans(),
+    )
     def finish(self, finish: str, more: bool) -> None:
-        barred = self.mirror.model.control is not None
-        self.end(0, 0, "aborted" if barred else finish, "auto" if more else "release", False)
+        self.end(0, 0, finish, "auto" if more else "release", False)
 
     @precondition(lambda self: self._sent)
     @rule(which=st.sampled_from((0, 0, 0, 1, 2)))
@@ -233,23 +235,23 @@ class Scripts(AskedByProducers):
         self._do(self.mirror.trim(events))
 
 
-EXAMPLES = {"fakeredis": 150}
-"""How many runs of up to 40 steps; a real server gets fewer."""
+EXAMPLES = {"fakeredis": 150, MADE_OF: 20}
+"""How many runs of up to 40 steps."""
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("target", ["fakeredis", SERVERS[-1]])
-def test_the_scripts_do_what_the_model_does(target: str, servers: dict[str, str]) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("target", EXAMPLES)
+def test_the_scripts_do_what_the_model_does(target: str, targets: Targets) -> None:
     """Every reply and every state is the model's, after each step of each run."""
 
     async def connect() -> Executor:
         if target == "fakeredis":
             return fake_executor(fakeredis.FakeServer())
-        flush(servers[target])
-        return await Executor.connect(servers[target])
+        targets[target].flush()
+        return await Executor.connect(targets[target].url)
 
     profile = settings(
-        max_examples=EXAMPLES.get(target, 20),
+        max_examples=EXAMPLES[target],
         stateful_step_count=40,
         deadline=None,
         print_blob=True,
