@@ -14,7 +14,6 @@ import pytest
 from changeover_shared._errors import Busy, StoreUnavailable
 from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._store.fleet import Fleet
-from changeover_shared._store.keys import PartitionKeys
 from changeover_shared._store.records import Create, Submit, Submitted
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import EXEMPT, NAMES
@@ -50,8 +49,8 @@ def message(name: str) -> Submit:
 
 
 async def _init(drive: Driver) -> Call:
-    nowhere = PartitionKeys("elsewhere", 0)
-    return lambda: drive.bare(Request("init", nowhere, {}, {}))
+    unused = next(at for at in drive.fleet.keys.all if at != drive.partition)
+    return lambda: drive.bare(Request("init", unused, {}, {}))
 
 
 async def _raise_epoch(drive: Driver) -> Call:

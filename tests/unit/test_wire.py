@@ -528,7 +528,7 @@ RESULTS: list[tuple[Any, str, str]] = [
     ),
     (
         Purged(sessions=("s",), tombstones=1, receipts=2),
-        '{"sessions":["s"],"tombstones":1,"receipts":2}',
+        '{"sessions":["s"],"tombstones":1,"receipts":2,"trimmed":0}',
         '{"sessions":["s"],"tombstones":1,"receipts":2}',
     ),
     (
