@@ -7,7 +7,7 @@ STORM ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check verify format bench chaos clean
+.PHONY: help demo test conformance check verify format bench chaos clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,6 +31,9 @@ demo: .venv/.base  ## Watch a worker be killed in mid-sentence and the session g
 
 test: .venv/.dev  ## Run all tests; real servers are started where they are installed
 	@$(BIN)/python -m pytest
+
+conformance: .venv/.dev  ## Run the tests of the scripts on every server, and count them
+	@$(BIN)/python -m tests.conformance
 
 check: .venv/.dev verify  ## Format, lint, types, imports, generated files
 	@$(BIN)/ruff format --check .

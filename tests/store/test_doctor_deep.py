@@ -14,11 +14,7 @@ from changeover_shared._server.check import Finding
 from changeover_shared._store.state import COLUMNS, Trigger
 from tests.support.driving import ROUTE, SESSION, Driver
 from tests.support.fleet import Stores
-from tests.support.servers import SERVERS
 from tests.support.state_world import TRIGGERS, VARIANTS, World
-
-real = pytest.mark.parametrize("stores", SERVERS, indirect=True)
-one_real = pytest.mark.parametrize("stores", SERVERS[:1], indirect=True)
 
 
 async def looked(stores: Stores) -> list[Finding]:
@@ -27,13 +23,12 @@ async def looked(stores: Stores) -> list[Finding]:
     return [one for one in await look_deep(stores.executor, keys, 1, None) if one.level != "ok"]
 
 
-@one_real
 @pytest.mark.parametrize("trigger", list(Trigger), ids=lambda trigger: trigger.name.lower())
 async def test_no_script_leaves_anything_to_find(stores: Stores, trigger: Trigger) -> None:
     """In every cell of the table of statuses and events."""
     for before in COLUMNS:
         for arrange in VARIANTS[before]:
-            await stores.executor.command("FLUSHALL")
+            await stores.empty()
             world = World(Driver(stores))
             await arrange(world)
             assert await looked(stores) == [], (before, arrange.__name__)
@@ -41,7 +36,6 @@ async def test_no_script_leaves_anything_to_find(stores: Stores, trigger: Trigge
             assert await looked(stores) == [], (before, arrange.__name__, trigger)
 
 
-@real
 async def test_the_rounds_of_a_session_leave_nothing_to_find(stores: Stores) -> None:
     """Two lives with a purge between them, so that counters begin at a floor."""
     drive = Driver(stores)
@@ -55,7 +49,6 @@ async def test_the_rounds_of_a_session_leave_nothing_to_find(stores: Stores) -> 
         assert await looked(stores) == []
 
 
-@real
 async def test_a_look_changes_nothing(stores: Stores) -> None:
     drive = Driver(stores)
     await drive.submit("m1")
@@ -142,7 +135,6 @@ def ghost(drive: Driver) -> str:
     return drive.neighbour("ghost").session
 
 
-@real
 @pytest.mark.parametrize("name", DAMAGES)
 async def test_damage_is_found_and_its_remedy_mends_it(stores: Stores, name: str) -> None:
     arrange, damage, code = DAMAGES[name]
@@ -175,7 +167,6 @@ LOSSES: dict[str, tuple[Damage, Damage, str]] = {
 }  # fmt: skip
 
 
-@real
 @pytest.mark.parametrize("name", LOSSES)
 async def test_what_is_lost_is_found_and_cannot_be_made_up(stores: Stores, name: str) -> None:
     arrange, damage, code = LOSSES[name]
@@ -185,7 +176,6 @@ async def test_what_is_lost_is_found_and_cannot_be_made_up(stores: Stores, name:
     assert code in {one.code for one in await looked(stores)}
 
 
-@one_real
 async def test_many_of_a_kind_are_counted_and_a_few_are_named(stores: Stores) -> None:
     for n in range(12):
         await Driver(stores).redis("SET", f"co:unheard:{n}", "x")

@@ -17,8 +17,6 @@ from tests.support.cluster import running_cluster
 from tests.support.sentinel import running_sentinel
 from tests.support.servers import SERVERS, flush, running_server
 
-WANTED = ("fakeredis", "redis", "valkey", "cluster", "sentinel")
-"""What a whole run must have been on."""
 TARGETS = ("fakeredis", *SERVERS, "cluster", "sentinel")
 """What can be started here."""
 MADE_OF = SERVERS[-1]
