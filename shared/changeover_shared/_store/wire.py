@@ -112,13 +112,18 @@ class Wire:
             await client.connection_pool.disconnect(inuse_connections=False)
 
     async def aclose(self) -> None:
-        """Wait for what is on the wire, then close every connection; nothing is sent afterwards."""
+        """Wait for what is on the wire, then close every connection; nothing is sent afterwards.
+
+        Who does not wait for so long, because the server hangs, cancels: all is closed as well.
+        """
         self._closed = True
-        while self._queue or self._in_flight:
-            await asyncio.gather(*self._in_flight, return_exceptions=True)
-            await asyncio.sleep(0)
-        await close_async(self._client)
-        await close_async(self._blocking)
+        try:
+            while self._queue or self._in_flight:
+                await asyncio.gather(*self._in_flight, return_exceptions=True)
+                await asyncio.sleep(0)
+        finally:
+            await close_async(self._client)
+            await close_async(self._blocking)
 
     async def _pipeline_apart(self, commands: Sequence[Command], block_s: float) -> list[Any]:
         """Run commands that wait, on a connection of their own; a reply or an error for each."""

@@ -25,6 +25,8 @@ from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
 from changeover_worker._process.vitals import Rounds
 
+LOOK_S = 2.0
+"""How long a look into a partition may take. Where Redis is several servers, others may answer."""
 NOT_AFTER_MS = 5_000
 """How long a claim may be on its way before Redis refuses to grant it."""
 
@@ -146,6 +148,8 @@ class ClaimLoop:
             except StoreUnavailable as error:
                 self._log.warning("warning", code="claim_unanswered", text=str(error))
                 return
+            except TimeoutError:
+                return  # Nothing was claimed; the sweep rings again when the partition answers.
         self._rounds.finish()
 
     def _welcomes(self, route: str) -> bool:
@@ -154,13 +158,14 @@ class ClaimLoop:
     async def _look(self, route: str, partition: int) -> None:
         solo = decide.is_solo(route)
         batch = 1 if solo else decide.batch_size(self._slots.free)
-        peeked = await self._store.peek(
-            partition,
-            [decide.plain(route)],
-            window=decide.window_size(batch),
-            solo=solo,
-        )
-        await self._store.place_overdue(partition, peeked)
+        async with asyncio.timeout(LOOK_S):
+            peeked = await self._store.peek(
+                partition,
+                [decide.plain(route)],
+                window=decide.window_size(batch),
+                solo=solo,
+            )
+            await self._store.place_overdue(partition, peeked)
         ids = decide.choose(peeked.ready[0], batch, lossy=self._lossy, below=random.randrange)
         if ids:
             await self._claim(route, partition, ids, waiting=peeked.counts[0])

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 
 from structlog.typing import FilteringBoundLogger
 
@@ -30,6 +31,8 @@ from changeover_worker._process.slots import Slots
 
 GATE_MS = 3_000
 ROUND_S = 1.0
+VISIT_S = 1.0
+"""How long the leader waits for one partition, or for the registry, before it goes on without."""
 REGISTRY_S = 5.0
 FORGET_MS = 3_600_000
 """A worker that has said nothing for an hour leaves the registry."""
@@ -113,7 +116,7 @@ class Sweep:
 
     async def _round(self) -> None:
         """Visit partitions, evenly spread, for one second."""
-        await self._read_registry()
+        await _patiently(self._read_registry())
         await self._headroom.look()
         partitions = self._store.keys.partitions
         began = time.monotonic()
@@ -121,7 +124,7 @@ class Sweep:
             await asyncio.sleep(max(0.0, began + visited * ROUND_S / partitions - time.monotonic()))
             if time.monotonic() - began > ROUND_S:
                 return
-            await self._visit(self._next)
+            await _patiently(self._visit(self._next))
             self._next = (self._next + 1) % partitions
         await asyncio.sleep(max(0.0, began + ROUND_S - time.monotonic()))
 
@@ -148,3 +151,10 @@ class Sweep:
         for worker in workers:
             if now_ms - worker.renewed_at_ms > FORGET_MS:
                 await self._store.unregister(worker.incarnation)
+
+
+async def _patiently(work: Awaitable[None]) -> None:
+    """Do without what does not answer: where Redis is several servers, the others go on."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(VISIT_S):
+            await work
