@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections import Counter
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +21,9 @@ from changeover_shared._store.sync_store import SyncStore
 from tests.support.fleet import small_settings
 from tests.support.history import judge
 from tests.support.history_recorder import RecordedFleet, RecordedSyncFleet, Recorder, final_states
-from tests.support.history_records import Record
+from tests.support.history_records import Record, read_records
 from tests.support.history_workload import SESSIONS, InThreads, chosen_seed, run_fleet
+from tests.support.processes import ROOT
 from tests.support.proxy import proxy_before
 from tests.support.servers import SERVERS
 from tests.support.targets import TARGETS, Targets
@@ -86,3 +90,40 @@ async def test_whatever_replies_are_lost_the_guarantees_hold(targets: Targets, k
         assert proxy.lost
     words = Counter(record.word for record in history)
     assert words[""] and words["DUPLICATE"] + words["REPLAY"] + words["ALREADY"], words
+
+
+RECORDED = """
+import asyncio, sys
+from pathlib import Path
+from tests.support.history_recorder import record_this_process
+from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import Lease
+from tests.support.fleet import small_settings
+
+async def main(url):
+    store = await LeaseStore.open(url, small_settings())
+    await store.renew(0, [Lease("s", 1, "w1:aa", "nonce", "assistant@1")], ttl_ms=1000)
+    await store.executor.command("CLIENT", "PAUSE", 200, "WRITE")
+    await asyncio.wait_for(
+        store.renew(0, [Lease("s", 2, "w1:aa", "nonce", "assistant@1")], ttl_ms=1000), 0.01
+    )
+
+record_this_process(Path(sys.argv[1]), "w1")
+asyncio.run(main(sys.argv[2]))
+"""
+
+
+def test_a_process_leaves_the_record_of_what_it_asked_and_never_heard_of(
+    targets: Targets, tmp_path: Path
+) -> None:
+    """A process on its own records into a file, which is whole whenever it dies."""
+    targets[SERVERS[-1]].flush()
+    command = [sys.executable, "-c", RECORDED, str(tmp_path), targets[SERVERS[-1]].url]
+    done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, timeout=60)
+    assert b"TimeoutError" in done.stderr, done.stderr
+    found = read_records(tmp_path.iterdir())
+    assert [(one.script, one.session, one.lease, one.word) for one in found] == [
+        ("renew", "s", "1|w1:aa|nonce", "GONE"),
+        ("renew", "s", "2|w1:aa|nonce", ""),
+    ]
+    assert {one.who.partition(":")[0] for one in found} == {"w1"}

@@ -9,7 +9,7 @@ sessions whose server says by its epoch that it is another one.
 from __future__ import annotations
 
 import bisect
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -227,7 +227,9 @@ def acknowledged_events_are_there(one: _Session) -> Iterator[Finding]:
     kept = {event.seq: event for event in one.final.journal}
     dropped = _dropped(one)
     given: dict[int, str] = {}
+    places: dict[str, set[int]] = defaultdict(set)
     for name, first, fence, kinds in _acknowledged(one):
+        places[name].add(first)
         for seq, kind in enumerate(kinds, first):
             if given.setdefault(seq, name) != name:
                 yield Finding(f"G4: event {seq} was given to {given[seq]} and to {name}", loss=True)
@@ -236,6 +238,34 @@ def acknowledged_events_are_there(one: _Session) -> Iterator[Finding]:
             event = kept.get(seq)
             if event is None or event.type != kind or (fence and event.fence != fence):
                 yield Finding(f"G4: event {seq}, {kind} of {name}, is not there", loss=True)
+    for name, firsts in places.items():
+        if len(firsts) > 1:
+            yield Finding(f"G4: {name} stands at {sorted(firsts)}", loss=True)
+
+
+def events_have_one_writer(one: _Session) -> Iterator[Finding]:
+    """G4: what holders write stands once: no event is there that no acknowledged write explains."""
+    told = {
+        seq for _, first, _, kinds in _acknowledged(one) for seq in range(first, first + len(kinds))
+    }
+    writes = [*one.scripts["append"], *one.scripts["commit"]]
+    kinds = {kind for write in writes for kind in write.given.get("events", ())}
+    known = {
+        _name(write) for write in (*one.appends, *one.commits) if "DROPPED" not in write.answer
+    }
+    # Of a write without an answer, or with some events left out, nobody knows the numbers.
+    open_fences = {
+        _fence(write.lease)
+        for write in writes
+        if _name(write) not in known and (not write.answer or "DROPPED" in write.answer)
+    }
+    for event in one.final.journal:
+        if event.type in kinds and event.seq not in told and event.fence not in open_fences:
+            yield Finding(f"G4: event {event.seq}, {event.type}, was written by nobody")
+    said = Counter(e.submission_id for e in one.final.journal if e.type == "message")
+    for id, count in said.items():
+        if count > 1:
+            yield Finding(f"G4: the message of {id} stands {count} times")
 
 
 def submissions_end_once(one: _Session) -> Iterator[Finding]:
@@ -315,6 +345,7 @@ CHECKS: Sequence[Callable[[_Session], Iterator[Finding]]] = (
     revisions_are_dense,
     events_are_dense,
     acknowledged_events_are_there,
+    events_have_one_writer,
     submissions_end_once,
     answers_agree,
     refusals_stay,
@@ -323,6 +354,13 @@ CHECKS: Sequence[Callable[[_Session], Iterator[Finding]]] = (
 
 def _fence(lease: str) -> int:
     return int(lease.partition("|")[0])
+
+
+def _name(write: Record) -> str:
+    """A write, by what its repeats have in common."""
+    if write.script == "append":
+        return f"batch {write.given['batch']} of {write.lease}"
+    return f"commit {write.given['commit_id']}"
 
 
 def _has_numbers(append: Record) -> bool:
@@ -341,12 +379,10 @@ def _acknowledged(one: _Session) -> Iterator[tuple[str, int, int, Sequence[str]]
     for append in one.appends:
         if _has_numbers(append):
             kinds = append.given["events"]
-            name = f"batch {append.given['batch']} of {append.lease}"
-            yield name, int(append.answer[1]), _fence(append.lease), kinds
+            yield _name(append), int(append.answer[1]), _fence(append.lease), kinds
     for commit in one.commits:
         kinds = commit.given.get("events", ())
-        name = f"commit {commit.given['commit_id']}"
-        yield name, int(commit.answer[3]), _fence(commit.lease), kinds
+        yield _name(commit), int(commit.answer[3]), _fence(commit.lease), kinds
     for id, records in one.submits.items():
         for record in records:
             if record.word in ("ACCEPTED", "DUPLICATE"):

@@ -154,6 +154,10 @@ BAD: dict[str, tuple[Sequence[Record], str]] = {
         [append(SECOND, 6, first=5)],
         "G4: event 5 was given to batch 1 of 2|w2|b and to commit k2",
     ),
+    "a batch that was written twice": (
+        [append(FIRST, 3.6, first=5)],
+        "G4: batch 1 of 1|w1|a stands at [4, 5]",
+    ),
     "a submission that is gone": (
         [submit("m4", 9, "ACCEPTED", "3", "6", "", "ready")],
         "G1: m4 was acknowledged and is not known",
@@ -231,6 +235,26 @@ def test_an_event_of_an_earlier_holder_behind_a_later_one_is_found() -> None:
     assert "s: G2: the journal's fences go down: [0, 0, 1, 1, 0]" in found
 
 
+def test_a_batch_that_stands_twice_is_found() -> None:
+    """Hole 4: unless an answer is missing, which may have been that of another batch."""
+    twice = (*FINAL.journal[:4], FINAL.journal[3].model_copy(update={"seq": 5}))
+    last = FINAL.journal[4].model_copy(update={"seq": 6})
+    final = {"s": replace(FINAL, seq=6, journal=(*twice, last))}
+    ending = commit("k2", SECOND, 5, rev=2, first=6, events=["turn_completed"])
+    history = [*without(HISTORY[9], HISTORY[10]), ending]
+    assert violations(history, final) == ["s: G4: event 5, delta, was written by nobody"]
+    unanswered = record("append", 3.5, lease=FIRST, batch=2, events=["delta"])
+    assert (
+        violations([*without(HISTORY[6], HISTORY[9], HISTORY[10]), ending, unanswered], final) == []
+    )
+
+
+def test_a_message_that_stands_twice_is_found() -> None:
+    again = FINAL.journal[0].model_copy(update={"seq": 6, "fence": 2})
+    found = violations(HISTORY, {"s": replace(FINAL, seq=6, journal=(*FINAL.journal, again))})
+    assert found == ["s: G4: the message of m1 stands 2 times"]
+
+
 def test_a_submission_that_never_ends_is_found() -> None:
     receipts = {**FINAL.receipts, "m4": ended("m4", None, n=3)}
     history = [*HISTORY, submit("m4", 9, "ACCEPTED", "3", "6", "", "ready")]
@@ -244,7 +268,10 @@ def test_a_submission_that_ends_twice_is_found() -> None:
     again = FINAL.journal[4].model_copy(update={"seq": 6, "submission_ids": ("m1",)})
     final = replace(FINAL, seq=6, journal=(*FINAL.journal, again))
     found = violations(HISTORY, {"s": final})
-    assert found == ["s: G1: m1 ended 2 times and its receipt says completed"]
+    assert found == [
+        "s: G4: event 6, turn_completed, was written by nobody",
+        "s: G1: m1 ended 2 times and its receipt says completed",
+    ]
 
 
 def test_an_ending_that_the_receipt_denies_is_found() -> None:
@@ -306,7 +333,7 @@ def test_no_failover_excuses_a_second_ending() -> None:
     again = FINAL.journal[4].model_copy(update={"seq": 6, "submission_ids": ("m1",)})
     final = replace(FINAL, seq=6, epoch=2, journal=(*FINAL.journal, again))
     verdict = judge(HISTORY, {"s": final}, forgetful=True)
-    assert verdict.violations == ["s: G1: m1 ended 2 times and its receipt says completed"]
+    assert "s: G1: m1 ended 2 times and its receipt says completed" in verdict.violations
 
 
 def test_records_of_several_processes_are_joined(tmp_path: Path) -> None:
