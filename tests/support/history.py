@@ -8,15 +8,22 @@ sessions whose server says by its epoch that it is another one.
 
 from __future__ import annotations
 
-import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from changeover_shared._events import Event, ending_of
-from changeover_worker.testing._promises import removed
 from tests.support.history_records import REFUSED, Final, Record
+from tests.support.history_session import (
+    Latest,
+    SessionHistory,
+    acknowledged_in,
+    dropped_from,
+    endings_in,
+    fence_of,
+    has_numbers,
+    name_of,
+)
 
 ACKNOWLEDGED = ("ACCEPTED", "MERGED", "DUPLICATE")
 ASK_AGAIN = ("", "LATE", "ORDER", "ROUTE", "NO_FLEET", "EPOCH", "LAYOUT")
@@ -66,7 +73,7 @@ def judge(
             if any(record.word in ACKNOWLEDGED for record in by_session[session]):
                 verdict.violations.append(f"{session}: G1: nothing is known of it at the end")
             continue
-        one = _Session(by_session[session], final[session], ended)
+        one = SessionHistory(by_session[session], final[session], ended)
         for check in CHECKS:
             for finding in check(one):
                 text = f"{session}: {finding.text}"
@@ -77,67 +84,17 @@ def judge(
     return verdict
 
 
-class _Session:
-    """One session's calls, sorted by what they are."""
-
-    def __init__(self, records: Sequence[Record], final: Final, ended: bool) -> None:
-        self.final = final
-        self.ended = ended
-        self.scripts: dict[str, list[Record]] = defaultdict(list)
-        for record in records:
-            # A commit that only ends things has a script of its own, with the same answers.
-            name = "commit" if record.script == "settle" else record.script
-            self.scripts[name].append(record)
-        self.grants = [one for one in self.scripts["claim"] if one.word == "GRANTED"]
-        self.lost_claims = self._unresolved("claim", "nonce", ("GRANTED",))
-        self.lost_commits = self._unresolved("commit", "commit_id", ("OK", "REPLAY"))
-        self.commits = [one for one in self.scripts["commit"] if one.word in ("OK", "REPLAY")]
-        batches = ("OK", "DROPPED", "ALREADY")
-        self.appends = [one for one in self.scripts["append"] if one.word in batches]
-        self.submits: dict[str, list[Record]] = defaultdict(list)
-        for record in self.scripts["submit"]:
-            self.submits[record.given["id"]].append(record)
-
-    def _unresolved(self, script: str, name: str, known: Sequence[str]) -> set[str]:
-        """Requests that may have been done although nobody was told."""
-        records = self.scripts[script]
-        told = {one.given[name] for one in records if one.word in known}
-        return {one.given[name] for one in records if not one.answer} - told
-
-    @property
-    def writes_under_lease(self) -> Iterator[Record]:
-        """Calls that only the holder is answered like this."""
-        yield from self.appends
-        yield from (one for one in self.commits if one.word == "OK" or one.answer[1] == "held")
-        yield from (one for one in self.scripts["renew"] if one.word == "OK")
-
-
-class _Latest:
-    """The highest value that had been answered before a moment."""
-
-    def __init__(self, answered: Iterable[tuple[float, int]]) -> None:
-        self._at: list[float] = []
-        self._top: list[int] = []
-        for at, value in sorted(answered):
-            self._at.append(at)
-            self._top.append(max(value, self._top[-1] if self._top else 0))
-
-    def before(self, moment: float) -> int:
-        i = bisect.bisect_left(self._at, moment)
-        return self._top[i - 1] if i else 0
-
-
-def fences_rise_by_one(one: _Session) -> Iterator[Finding]:
+def fences_rise_by_one(one: SessionHistory) -> Iterator[Finding]:
     """G2: each grant has the next fence, and no other grant has it."""
     names: dict[int, set[str]] = defaultdict(set)
     for grant in one.grants:
-        names[_fence(grant.lease)].add(grant.lease)
+        names[fence_of(grant.lease)].add(grant.lease)
     for fence, leases in sorted(names.items()):
         if len(leases) > 1:
             yield Finding(f"G2: fence {fence} was granted as {sorted(leases)}", loss=True)
-    latest = _Latest((grant.answered, _fence(grant.lease)) for grant in one.grants)
+    latest = Latest((grant.answered, fence_of(grant.lease)) for grant in one.grants)
     for grant in one.grants:
-        if (before := latest.before(grant.issued)) > _fence(grant.lease):
+        if (before := latest.before(grant.issued)) > fence_of(grant.lease):
             yield Finding(f"G2: {grant.lease} was granted after fence {before} was", loss=True)
     if not names:
         return
@@ -151,13 +108,13 @@ def fences_rise_by_one(one: _Session) -> Iterator[Finding]:
         yield Finding(f"G2: nobody was granted the fences {sorted(skipped)}", loss=True)
 
 
-def only_the_holder_writes(one: _Session) -> Iterator[Finding]:
+def only_the_holder_writes(one: SessionHistory) -> Iterator[Finding]:
     """G2: once a later grant was answered, nothing is accepted under an earlier one."""
     granted = {grant.lease for grant in one.grants}
-    latest = _Latest((grant.answered, _fence(grant.lease)) for grant in one.grants)
+    latest = Latest((grant.answered, fence_of(grant.lease)) for grant in one.grants)
     for write in one.writes_under_lease:
         what = f"{write.script} under {write.lease}"
-        if (before := latest.before(write.issued)) > _fence(write.lease):
+        if (before := latest.before(write.issued)) > fence_of(write.lease):
             yield Finding(
                 f"G2: {what} was answered {write.word} after fence {before} was granted", loss=True
             )
@@ -165,16 +122,16 @@ def only_the_holder_writes(one: _Session) -> Iterator[Finding]:
             yield Finding(f"G2: {what} was accepted, and nobody was granted that")
 
 
-def holders_do_not_interleave(one: _Session) -> Iterator[Finding]:
+def holders_do_not_interleave(one: SessionHistory) -> Iterator[Finding]:
     """G2: what was written under a fence lies between that grant and the next, by number."""
-    appends = [append for append in one.appends if _has_numbers(append)]
+    appends = [append for append in one.appends if has_numbers(append)]
     for what, writes, at, place in (("commit", one.commits, 2, 2), ("append", appends, 1, 3)):
         begins: dict[int, int] = {}
         for grant in one.grants:
-            fence, count = _fence(grant.lease), int(grant.answer[place])
+            fence, count = fence_of(grant.lease), int(grant.answer[place])
             begins[fence] = min(count, begins.get(fence, count))
         for write in writes:
-            number, fence = int(write.answer[at]), _fence(write.lease)
+            number, fence = int(write.answer[at]), fence_of(write.lease)
             later = [begin for other, begin in begins.items() if other > fence]
             name = f"G2: {what} {number} under fence {fence}"
             if number > min(later, default=number):
@@ -183,7 +140,7 @@ def holders_do_not_interleave(one: _Session) -> Iterator[Finding]:
                 yield Finding(f"{name} comes before its own grant", loss=True)
 
 
-def revisions_are_dense(one: _Session) -> Iterator[Finding]:
+def revisions_are_dense(one: SessionHistory) -> Iterator[Finding]:
     """G3: each revision is one commit, each commit one revision."""
     commits: dict[int, set[str]] = defaultdict(set)
     revs: dict[str, set[int]] = defaultdict(set)
@@ -208,13 +165,13 @@ def revisions_are_dense(one: _Session) -> Iterator[Finding]:
         yield Finding(f"G3: nobody committed the revisions {sorted(nobody)}")
 
 
-def events_are_dense(one: _Session) -> Iterator[Finding]:
+def events_are_dense(one: SessionHistory) -> Iterator[Finding]:
     """G4: the journal has every number once, in the order of fences."""
     journal, final = one.final.journal, one.final
     seqs = [event.seq for event in journal]
     if seqs != sorted(set(seqs)):
         yield Finding(f"G4: the journal's numbers are {seqs}")
-    missing = set(range(final.first_seq, final.seq + 1)) - set(seqs) - _dropped(one)
+    missing = set(range(final.first_seq, final.seq + 1)) - set(seqs) - dropped_from(one)
     if missing:
         yield Finding(f"G4: the journal lacks {sorted(missing)}")
     fences = [event.fence for event in journal]
@@ -222,13 +179,13 @@ def events_are_dense(one: _Session) -> Iterator[Finding]:
         yield Finding(f"G2: the journal's fences go down: {fences}")
 
 
-def acknowledged_events_are_there(one: _Session) -> Iterator[Finding]:
+def acknowledged_events_are_there(one: SessionHistory) -> Iterator[Finding]:
     """G4: what was acknowledged is in the journal under its number, and was given it alone."""
     kept = {event.seq: event for event in one.final.journal}
-    dropped = _dropped(one)
+    dropped = dropped_from(one)
     given: dict[int, str] = {}
     places: dict[str, set[int]] = defaultdict(set)
-    for name, first, fence, kinds in _acknowledged(one):
+    for name, first, fence, kinds in acknowledged_in(one):
         places[name].add(first)
         for seq, kind in enumerate(kinds, first):
             if given.setdefault(seq, name) != name:
@@ -243,21 +200,23 @@ def acknowledged_events_are_there(one: _Session) -> Iterator[Finding]:
             yield Finding(f"G4: {name} stands at {sorted(firsts)}", loss=True)
 
 
-def events_have_one_writer(one: _Session) -> Iterator[Finding]:
+def events_have_one_writer(one: SessionHistory) -> Iterator[Finding]:
     """G4: what holders write stands once: no event is there that no acknowledged write explains."""
     told = {
-        seq for _, first, _, kinds in _acknowledged(one) for seq in range(first, first + len(kinds))
+        seq
+        for _, first, _, kinds in acknowledged_in(one)
+        for seq in range(first, first + len(kinds))
     }
     writes = [*one.scripts["append"], *one.scripts["commit"]]
     kinds = {kind for write in writes for kind in write.given.get("events", ())}
     known = {
-        _name(write) for write in (*one.appends, *one.commits) if "DROPPED" not in write.answer
+        name_of(write) for write in (*one.appends, *one.commits) if "DROPPED" not in write.answer
     }
     # Of a write without an answer, or with some events left out, nobody knows the numbers.
     open_fences = {
-        _fence(write.lease)
+        fence_of(write.lease)
         for write in writes
-        if _name(write) not in known and (not write.answer or "DROPPED" in write.answer)
+        if name_of(write) not in known and (not write.answer or "DROPPED" in write.answer)
     }
     for event in one.final.journal:
         if event.type in kinds and event.seq not in told and event.fence not in open_fences:
@@ -268,9 +227,9 @@ def events_have_one_writer(one: _Session) -> Iterator[Finding]:
             yield Finding(f"G4: the message of {id} stands {count} times")
 
 
-def submissions_end_once(one: _Session) -> Iterator[Finding]:
+def submissions_end_once(one: SessionHistory) -> Iterator[Finding]:
     """G1: what was acknowledged is known and ends once, as its receipt says."""
-    ends = _ends(one.final.journal)
+    ends = endings_in(one.final.journal)
     for id, records in one.submits.items():
         told = [record for record in records if record.word in ACKNOWLEDGED]
         state = one.final.receipts.get(id)
@@ -297,7 +256,7 @@ def submissions_end_once(one: _Session) -> Iterator[Finding]:
             yield Finding(f"G1: {cancel.given['target']} was cancelled and is {target}", loss=True)
 
 
-def answers_agree(one: _Session) -> Iterator[Finding]:
+def answers_agree(one: SessionHistory) -> Iterator[Finding]:
     """G1: a submission is accepted once, and every repeat is told the same."""
     positions: dict[str, str] = {}
     for id, records in one.submits.items():
@@ -321,12 +280,12 @@ def answers_agree(one: _Session) -> Iterator[Finding]:
                 yield Finding(f"G1: position {n} was given to {positions[n]} and {id}", loss=True)
 
 
-def refusals_stay(one: _Session) -> Iterator[Finding]:
+def refusals_stay(one: SessionHistory) -> Iterator[Finding]:
     """G1: what was refused never runs, and nothing runs that nobody asked."""
     asked = one.submits.keys() | {cancel.given["id"] for cancel in one.scripts["control"]}
     for id in sorted(one.final.receipts.keys() - asked):
         yield Finding(f"G1: {id} has a receipt and nobody asked for it")
-    for id in sorted(_ends(one.final.journal).keys() - asked):
+    for id in sorted(endings_in(one.final.journal).keys() - asked):
         yield Finding(f"G1: {id} has ended and nobody asked for it")
     for id, records in one.submits.items():
         refused = not any(record.word in (*ACKNOWLEDGED, *ASK_AGAIN) for record in records)
@@ -338,7 +297,7 @@ def refusals_stay(one: _Session) -> Iterator[Finding]:
             yield Finding(f"G1: the caller was told that {id} is refused, and it is accepted")
 
 
-CHECKS: Sequence[Callable[[_Session], Iterator[Finding]]] = (
+CHECKS: Sequence[Callable[[SessionHistory], Iterator[Finding]]] = (
     fences_rise_by_one,
     only_the_holder_writes,
     holders_do_not_interleave,
@@ -350,52 +309,3 @@ CHECKS: Sequence[Callable[[_Session], Iterator[Finding]]] = (
     answers_agree,
     refusals_stay,
 )
-
-
-def _fence(lease: str) -> int:
-    return int(lease.partition("|")[0])
-
-
-def _name(write: Record) -> str:
-    """A write, by what its repeats have in common."""
-    if write.script == "append":
-        return f"batch {write.given['batch']} of {write.lease}"
-    return f"commit {write.given['commit_id']}"
-
-
-def _has_numbers(append: Record) -> bool:
-    """Whether it is known which numbers its events have."""
-    return bool(append.given.get("events")) and "DROPPED" not in append.answer
-
-
-def _dropped(one: _Session) -> set[int]:
-    """Numbers of events that a commit has taken out of the journal."""
-    told = (record.given.get("drops", ()) for record in one.scripts["commit"])
-    return {seq for drops in told for seq in drops} | removed(one.final.journal)
-
-
-def _acknowledged(one: _Session) -> Iterator[tuple[str, int, int, Sequence[str]]]:
-    """Acknowledged writes: their name, first number, fence and kinds of events."""
-    for append in one.appends:
-        if _has_numbers(append):
-            kinds = append.given["events"]
-            yield _name(append), int(append.answer[1]), _fence(append.lease), kinds
-    for commit in one.commits:
-        kinds = commit.given.get("events", ())
-        yield _name(commit), int(commit.answer[3]), _fence(commit.lease), kinds
-    for id, records in one.submits.items():
-        for record in records:
-            if record.word in ("ACCEPTED", "DUPLICATE"):
-                kinds = record.given.get("events", ())
-                yield f"submission {id}", int(record.answer[2]), 0, kinds
-
-
-def _ends(journal: Iterable[Event]) -> dict[str, list[str]]:
-    """How often and how each submission ended, by the journal."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for event in journal:
-        named = {*getattr(event, "submission_ids", ()), event.submission_id} - {None}
-        for id in named:
-            if (ending := ending_of(event, str(id))) is not None:
-                found[str(id)].append(ending)
-    return found

@@ -236,7 +236,7 @@ def test_an_event_of_an_earlier_holder_behind_a_later_one_is_found() -> None:
 
 
 def test_a_batch_that_stands_twice_is_found() -> None:
-    """Hole 4: unless an answer is missing, which may have been that of another batch."""
+    """Unless an answer is missing, which may have been that of another batch."""
     twice = (*FINAL.journal[:4], FINAL.journal[3].model_copy(update={"seq": 5}))
     last = FINAL.journal[4].model_copy(update={"seq": 6})
     final = {"s": replace(FINAL, seq=6, journal=(*twice, last))}
@@ -294,7 +294,7 @@ def test_what_nobody_asked_is_found() -> None:
 
 
 def test_a_refusal_that_is_accepted_is_found() -> None:
-    """Hole 3: unless an answer was lost, which may have been the acceptance."""
+    """Unless an answer was lost, which may have been the acceptance."""
     refused = submit("m1", 0, "BUSY", "inbox", "1", "1", "1000")
     history = [refused, *without(HISTORY[0])]
     found = violations(history, {"s": FINAL})
