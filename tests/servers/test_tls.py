@@ -8,6 +8,9 @@ import pytest
 
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._store.executor import Executor
+from tests.support.cluster import running_cluster
+from tests.support.driving import Driver
+from tests.support.fleet import small_settings, stores_on
 from tests.support.tls import WITH_TLS, Certificates, running_tls
 
 
@@ -37,3 +40,16 @@ async def test_a_server_that_wants_certificates_refuses_clients_without_one(kind
         assert await ping(server.tls_url(client=True)) == b"PONG"
         with pytest.raises(StoreUnavailable):
             await ping(server.tls_url())
+
+
+@pytest.mark.parametrize("kind", WITH_TLS)
+async def test_a_cluster_behind_tls_takes_sessions_on_each_of_its_masters(kind: str) -> None:
+    with running_cluster(kind, tls=True, node_timeout_ms=60_000) as cluster:
+        executor = await Executor.connect(cluster.url)
+        async with stores_on(executor, small_settings(partitions=16)) as stores:
+            for i in range(16):
+                assert (await Driver(stores, f"web:{i}").submit())[0] == "ACCEPTED"
+            served = {
+                await executor.primary_of(at.named("meta")) for at in stores.producer.keys.all
+            }
+        assert len(served) == 3

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from redis.crc import key_slot
 
 from tests.support.nodes import GONE, Node, program_of
 from tests.support.processes import wait_until
 from tests.support.servers import free_port
+from tests.support.tls import Certificates
 
 SLOTS = 16384
 MASTERS = 3
@@ -24,10 +26,19 @@ KEYS_AT_ONCE = 100
 class ClusterNode(Node):
     """One node, by the id that the others know it by."""
 
-    def __init__(self, command: Sequence[str], directory: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], directory: Path, certificates: Certificates | None
+    ) -> None:
         super().__init__(command, directory)
+        self.certificates = certificates
+        self.tls_port = 0
         self.bus_port = 0
         self.id = ""
+
+    @property
+    def known_port(self) -> int:
+        """What the other nodes, and clients, know it by; the test has its plain port as well."""
+        return self.tls_port or self.port
 
     def view(self) -> dict[str, Seen]:
         """What this node believes of every node, by id; nothing when it does not answer."""
@@ -39,7 +50,12 @@ class ClusterNode(Node):
 
     def _own_args(self) -> Sequence[str]:
         self.bus_port = free_port()
-        return ("--cluster-port", str(self.bus_port))
+        args = ("--cluster-port", str(self.bus_port))
+        if self.certificates is None:
+            return args
+        self.tls_port = free_port()
+        secret = ("--tls-cluster", "yes", "--tls-replication", "yes", "--tls-auth-clients", "no")
+        return (*args, *self.certificates.server_args(self.tls_port), *secret)
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,11 @@ class RunningCluster:
     @property
     def url(self) -> str:
         """Where clients begin: every node, whatever its role is by now."""
-        return f"redis+cluster://{','.join(node.address for node in self.nodes)}"
+        hosts = ",".join(f"127.0.0.1:{node.known_port}" for node in self.nodes)
+        certificates = self.nodes[0].certificates
+        if certificates is None:
+            return f"redis+cluster://{hosts}"
+        return f"rediss+cluster://{hosts}?ssl_ca_certs={quote(str(certificates.authority), '')}"
 
     @property
     def version(self) -> str:
@@ -151,10 +171,11 @@ class RunningCluster:
     def _agrees(self) -> bool:
         alive = self._alive()
         views = [node.view() for node in alive]
-        owners = {frozenset((id, one.slots) for id, one in view.items() if one.slots)
-                  for view in views}  # fmt: skip
+        roles = {frozenset((node.id, view[node.id].master_id, view[node.id].slots)
+                           for node in alive if node.id in view) for view in views}  # fmt: skip
         return (
-            len(owners) == 1
+            len(roles) == 1
+            and all(slots or master != "-" for _, master, slots in next(iter(roles)))
             and all(_state(node) == "ok" for node in alive)
             and all(_linked(node) for node in alive)
             and all(node.id in view and not _failing(view[node.id])
@@ -205,16 +226,21 @@ def running_cluster(
     args: Sequence[str] = (),
     *,
     node_timeout_ms: int = 2000,
+    tls: bool = False,
 ) -> Iterator[RunningCluster]:
     """Start three masters, each with so many replicas, and stop them. `args` are further flags.
 
     A master that says nothing for `node_timeout_ms` is failed over; without replicas, give a long
-    one: a busy machine is no failure.
+    one: a busy machine is no failure. With `tls` nodes and clients speak nothing else.
     """
     program = program_of(kind)
     with tempfile.TemporaryDirectory(prefix="changeover-cluster-") as directory:
-        count = MASTERS * (1 + replicas)
-        nodes = [ClusterNode([program], Path(directory) / str(i)) for i in range(count)]
+        place = Path(directory)
+        certificates = Certificates.made_in(place / "certificates") if tls else None
+        nodes = [
+            ClusterNode([program], place / str(i), certificates)
+            for i in range(MASTERS * (1 + replicas))
+        ]
         cluster = RunningCluster(kind, nodes)
         try:
             for node in nodes:
@@ -244,7 +270,7 @@ def _form(cluster: RunningCluster) -> None:
         first, last = SLOTS * i // MASTERS, SLOTS * (i + 1) // MASTERS - 1
         master.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
     for node in cluster.nodes[1:]:
-        masters[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, node.bus_port)
+        masters[0].ask("CLUSTER", "MEET", "127.0.0.1", node.known_port, node.bus_port)
     known = {node.id for node in cluster.nodes}
     wait_until(
         lambda: all(node.view().keys() == known for node in cluster.nodes), "a meeting of all nodes"

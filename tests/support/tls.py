@@ -45,6 +45,16 @@ class Certificates:
             pairs.append((chain, key))
         return cls(path, pairs[0], pairs[1])
 
+    def server_args(self, port: int) -> tuple[str, ...]:
+        """The flags of a server that speaks TLS on a port."""
+        chain, key = self.server
+        return (
+            "--tls-port", str(port),
+            "--tls-cert-file", str(chain),
+            "--tls-key-file", str(key),
+            "--tls-ca-cert-file", str(self.authority),
+        )  # fmt: skip
+
 
 class TlsNode(Node):
     """A server with a TLS port beside the plain one that tells the test that it is there."""
@@ -64,13 +74,7 @@ class TlsNode(Node):
 
     def _own_args(self) -> tuple[str, ...]:
         self.tls_port = free_port()
-        chain, key = self.certificates.server
-        return (
-            "--tls-port", str(self.tls_port),
-            "--tls-cert-file", str(chain),
-            "--tls-key-file", str(key),
-            "--tls-ca-cert-file", str(self.certificates.authority),
-        )  # fmt: skip
+        return self.certificates.server_args(self.tls_port)
 
 
 @contextmanager
