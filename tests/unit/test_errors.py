@@ -28,6 +28,7 @@ from changeover_shared._errors import (
     LeaseGone,
     LeaseLost,
     NotCompleted,
+    NotDurable,
     NotWaiting,
     OutcomeUnknown,
     PartitionMismatch,
@@ -165,6 +166,19 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         "answers at rediss://h:6379/0: Timeout", "nothing was sent", "TLS, use redis://",
     ),
     (StoreUnavailable(reason="x"), "did not answer", "the outcome is unknown", "try again"),
+    (
+        NotDurable(
+            durability="replica", confirmed=0, needed=1, waited=timedelta(milliseconds=500),
+            submission_id="m:1",
+        ),
+        "accepted", "0 of 1 replicas confirmed", "with id 'm:1' is safe",
+    ),
+    (
+        NotDurable(
+            durability="fsync", confirmed=0, needed=1, waited=timedelta(milliseconds=500)
+        ),
+        "it was done", "0 of 1 disks confirmed", "asking again is safe",
+    ),
     (
         LeaseLost(session_id="s:1", fence=1, current=2),
         "fence 1 was superseded by 2", "nothing was written", "let it go",

@@ -120,3 +120,10 @@ def test_enough_replicas_and_a_durability_that_needs_none_are_nothing() -> None:
     enough = GOOD | {"connected_slaves": 2}
     assert fitness(enough, {}, settings=REPLICA).warnings == ()
     assert fitness(GOOD | {"connected_slaves": 0}, {}, settings=Settings()).warnings == ()
+
+
+def test_more_replicas_than_must_confirm_are_warned_about() -> None:
+    """One that did not confirm may be the one that is promoted."""
+    (warning,) = fitness(GOOD | {"connected_slaves": 3}, {}, settings=REPLICA).warnings
+    assert warning.code == "redis_replicas_unconfirmed"
+    assert warning.remedy == "set CHANGEOVER_DURABILITY_REPLICAS=3"

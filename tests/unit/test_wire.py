@@ -79,6 +79,7 @@ from changeover_shared._results import (
     Interrupted,
     Outcome,
     Page,
+    PayloadKey,
     Purged,
     Receipt,
     Refused,
@@ -530,6 +531,11 @@ RESULTS: list[tuple[Any, str, str]] = [
         Purged(sessions=("s",), tombstones=1, receipts=2),
         '{"sessions":["s"],"tombstones":1,"receipts":2,"trimmed":0}',
         '{"sessions":["s"],"tombstones":1,"receipts":2}',
+    ),
+    (
+        PayloadKey(key_id="0a", values=3, sessions=1),
+        '{"key_id":"0a","values":3,"sessions":1}',
+        '{"key_id":"0a","values":3,"sessions":1}',
     ),
     (
         WorkerInfo(worker="w", incarnation="w:1"),

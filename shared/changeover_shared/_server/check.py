@@ -201,6 +201,14 @@ def _durability(facts: Facts, settings: Settings) -> Iterator[Finding]:
             remedy="connect a replica (REPLICAOF), or set CHANGEOVER_DURABILITY_REPLICAS to how "
             "many there are",
         )
+    if settings.durability == "replica" and replicas > wanted:
+        yield Finding(
+            level="warn",
+            code="redis_replicas_unconfirmed",
+            text=f"{replicas} replicas may be promoted and {wanted} must confirm: a failover to "
+            "one that did not may forget what was acknowledged",
+            remedy=f"set CHANGEOVER_DURABILITY_REPLICAS={replicas}",
+        )
 
 
 def _clock(skew_ms: int) -> Iterator[Finding]:
