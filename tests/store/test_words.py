@@ -334,6 +334,7 @@ SCENES: Final = (
     Scene("delete", "CONTEXT", ending(prefix_epoch=3), waiting),
     Scene("reroute", "OK", lambda drive, _: drive.reroute(), waiting, "its work"),
     Scene("reroute", "OK", lambda drive, _: drive.reroute(drive.route), waiting),
+    Scene("reroute", "OK", lambda drive, _: drive.reroute(drive.route), running),
     Scene("reroute", "STALE", lambda drive, _: drive.reroute(), nobody),
     Scene("reroute", "STALE", lambda drive, _: drive.reroute(), closed),
     Scene("reroute", "STALE", lambda drive, _: drive.reroute(), deleted),
