@@ -27,18 +27,22 @@ KEEPING = st.sampled_from(("hold", "release", "park", "auto"))
 class Scripts(AskedByProducers):
     """Two workers as well, their clock and their upkeep."""
 
-    @initialize(far=st.integers(0, 4))
+    @initialize(far=st.integers(0, 5))
     def open(self, far: int) -> None:
         """A run begins somewhere on the way of a session, so that it comes further."""
         self.mirror = self._do(self._opened())
         if far > 0:
             self._submit()
+        if far > 4:
+            self._submit()
         if far > 1:
             self.claim(0, False)
             self.start_a_turn()
-        if far > 2:
+        if far > 4:
+            self.end(0, 0, "requeue", "hold", False)
+        elif far > 2:
             self._submit(policy="steer")
-        if far > 3:
+        if far == 4:
             self.park(True)
 
     @rule(worker=st.integers(0, 1), solo=st.booleans())
@@ -177,6 +181,13 @@ class Scripts(AskedByProducers):
         found = waiting(model)
         taken = [one.n for one in found if one.group == found[0].group] if found else []
         self._commit(0, 0, "start", take=tuple(taken))
+
+    @precondition(lambda self: any(one.group for one in waiting(self.mirror.model)))
+    @rule()
+    def part_a_group(self) -> None:
+        """No right holder does: what was queued again together is taken together."""
+        first = next(one.n for one in waiting(self.mirror.model) if one.group)
+        self._commit(0, 0, "start", take=(first,))
 
     @precondition(lambda self: self._in_turn())
     @rule(following=KEEPING, opens=st.integers(0, 2), deadline=st.booleans())

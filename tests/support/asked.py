@@ -89,6 +89,12 @@ class AskedByProducers(Asked):
     def submit_plainly(self) -> None:
         self._submit()
 
+    @precondition(lambda self: self.mirror.model.turn)
+    @rule(policy=st.sampled_from(("latest", "latest", "steer", "interrupt", "debounce")))
+    def submit_beside_a_turn(self, policy: str) -> None:
+        """With the key of what the turn holds."""
+        self._submit(policy=policy)
+
     @precondition(lambda self: any(not wait.answer for wait in self.mirror.model.waits))
     @rule(which=FEW)
     def answer_what_is_open(self, which: int) -> None:
@@ -141,9 +147,14 @@ class AskedByProducers(Asked):
         self._do(self.mirror.ask(self._cancels[-1 - which % len(self._cancels)]))
 
     @precondition(lambda self: self._may_delete())
-    @rule(earlier=SELDOM)
-    def delete(self, earlier: bool) -> None:
-        self._do(self.mirror.ask(Delete(0, 0, self.mirror.model.life - int(earlier))))
+    @rule()
+    def delete(self) -> None:
+        self._do(self.mirror.ask(Delete(0, 0, self.mirror.model.life)))
+
+    @precondition(lambda self: self.mirror.model.status != "none")
+    @rule()
+    def delete_an_earlier_life(self) -> None:
+        self._do(self.mirror.ask(Delete(0, 0, self.mirror.model.life - 1)))
 
     def _may_delete(self) -> bool:
         """What is over, and else seldom, or nothing would come far."""
