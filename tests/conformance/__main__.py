@@ -18,7 +18,7 @@ SUITE = "tests/store"
 def main() -> int:
     """Run the suite; the lines come last."""
     counting = Counting()
-    status = pytest.main(["--quiet", "--no-header", "--no-summary", SUITE], [counting])
+    status = pytest.main(["--quiet", "--no-header", SUITE], [counting])
     wrong = counting.wrong()
     sys.stdout.writelines(f"{line}\n" for line in ["", *counting.lines(), *wrong])
     return 1 if status or wrong else 0
