@@ -181,7 +181,7 @@ async def test_many_of_a_kind_are_counted_and_a_few_are_named(stores: Stores) ->
         await Driver(stores).redis("SET", f"co:unheard:{n}", "x")
     found = [one for one in await looked(stores) if one.code == "unknown_key"]
     assert (len(found), found[-1].text) == (6, "and 7 more like that")
-    await Driver(stores).redis("UNLINK", *(f"co:unheard:{n}" for n in range(12)))
+    await stores.executor.commands([("UNLINK", f"co:unheard:{n}") for n in range(12)])
     assert await looked(stores) == []
 
 
