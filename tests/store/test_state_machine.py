@@ -37,7 +37,7 @@ class Scripts(AskedByProducers):
             self._submit()
         if far > 1:
             self.claim(0, False)
-            self.start_a_turn()
+            self.start_a_turn(parted=False)
         if far > 4:
             self.end(0, 0, "requeue", "hold", False)
         elif far > 2:
@@ -175,19 +175,14 @@ class Scripts(AskedByProducers):
         return self._live() and self.mirror.model.turn > 0
 
     @precondition(lambda self: self._live() and not self.mirror.model.turn)
-    @rule()
-    def start_a_turn(self) -> None:
-        model = self.mirror.model
-        found = waiting(model)
-        taken = [one.n for one in found if one.group == found[0].group] if found else []
+    @rule(parted=st.booleans())
+    def start_a_turn(self, parted: bool) -> None:
+        """With all that waits, or a whole group; `parted` names only one of the group."""
+        found = waiting(self.mirror.model)
+        taken = [one.n for one in found if one.group == found[0].group]
+        if parted and found and found[0].group:
+            taken = taken[:1]
         self._commit(0, 0, "start", take=tuple(taken))
-
-    @precondition(lambda self: any(one.group for one in waiting(self.mirror.model)))
-    @rule()
-    def part_a_group(self) -> None:
-        """No right holder does: what was queued again together is taken together."""
-        first = next(one.n for one in waiting(self.mirror.model) if one.group)
-        self._commit(0, 0, "start", take=(first,))
 
     @precondition(lambda self: self._in_turn())
     @rule(following=KEEPING, opens=st.integers(0, 2), deadline=st.booleans())
