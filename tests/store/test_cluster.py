@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 
 from changeover_shared._errors import StoreUnavailable
+from changeover_shared._store.barrier import Need
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.records import Create, Submit, Submitted
 from changeover_shared._store.slots import slot_of
@@ -145,6 +146,56 @@ async def test_a_blocking_read_follows_its_slot(
     await drive.submit("m2", kind="message", detail='{"text":"hello"}')
     events = await reading
     assert [event.seq for event in events] == [seq + 1]
+
+
+async def test_a_blocking_read_of_a_key_on_its_way_waits_where_the_key_is(
+    stores: Stores, drive: Driver, move: SlotMove
+) -> None:
+    """ASK, which a bell that nobody has rung is answered with for as long as its slot moves."""
+    await stores.producer.submit(message("m1"))
+    seq = int((await drive.head())["seq"])
+    move.begin()
+    while move.take(100):
+        pass
+    reading = asyncio.create_task(stores.producer.wait_journal(SESSION, after=seq, block_ms=60_000))
+    await until_blocked(move.target)
+    move.finish()
+    await drive.submit("m2", kind="message", detail='{"text":"hello"}')
+    assert [event.seq for event in await reading] == [seq + 1]
+
+
+def test_the_synchronous_store_waits_where_a_key_is_as_well(cluster: RunningCluster) -> None:
+    with closing(SyncStore.open(cluster.url, SETTINGS)) as store:
+        store.submit(message("m1"))
+        key = store.keys.of(SESSION).session(SESSION, "head")
+        source = cluster.master_of(key)
+        target = next(one for one in cluster.masters() if one is not source)
+        seq = int(source.client.hget(key, "seq") or 0)
+        moving = cluster.move(source, target, slot_of(key))
+        moving.begin()
+        while moving.take(100):
+            pass
+        assert store.wait_journal(SESSION, after=seq, block_ms=1) == ()
+        moving.finish()
+
+
+async def test_a_barrier_whose_slot_is_on_its_way_confirms_nothing(
+    stores: Stores, drive: Driver, move: SlotMove
+) -> None:
+    """MOVED and ASK are no reason to call the server unfit: what was written is asked for again."""
+    await stores.producer.submit(message("m1"))
+    need, barrier = Need("replica", 0, 1000), drive.shared("barrier")
+    ((_, before),) = await stores.executor.confirmed([barrier], need)
+    assert before
+    move.begin()
+    while move.take(100):
+        pass
+    assert await stores.executor.confirmed([barrier], need) == [(0, "")], "ASK"
+    move.finish()
+    ((_, after),) = await stores.executor.confirmed([barrier], need)
+    assert after in ("", move.target.info("replication")["master_replid"])
+    ((_, at_last),) = await stores.executor.confirmed([barrier], need)
+    assert at_last == move.target.info("replication")["master_replid"] != before
 
 
 def test_the_synchronous_store_finds_its_way_as_well(cluster: RunningCluster) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, ReadOnlyError
 
-from changeover_shared._errors import StoreUnavailable
+from changeover_shared._errors import ServerUnfit, StoreUnavailable
 from changeover_shared._server.foreign_errors import foreign_errors, translated
 from changeover_shared._server.reach import Reached, reach
 from changeover_shared._server.url import Target
@@ -69,14 +69,18 @@ class Executor:
     async def blocking(self, *args: Value, block_s: float) -> Any:
         """Run one blocking read on a connection of its own."""
         refuse_if(self._closed)
+        item = Item[Wire](key_of(args), args)
         with foreign_errors():
             for _ in range(ROUNDS):
-                wire = await self._servers.of(key_of(args))
-                try:
-                    return await wire.block(args, block_s=block_s)
-                except MovedError as error:
-                    if not self._servers.moved(error):
-                        raise
+                wire = await self._wire_for(item)
+                if wire is None:
+                    raise item.answer
+                commands = list(item.commands("", plain=self.plain_scripts))
+                item.answer = await wire.block(commands, block_s=block_s)
+                if not isinstance(item.answer, Exception):
+                    return item.answer
+                if not isinstance(item.answer, ELSEWHERE) or not self._has_elsewhere(item):
+                    raise item.answer
         raise StoreUnavailable(reason=f"{args[0]!r} was sent elsewhere {ROUNDS} times")
 
     async def run(self, call: Call) -> list[Any]:
@@ -167,6 +171,13 @@ class Executor:
                 return await (await self._servers.of(key)).confirmed(key, need)
         except StoreUnavailable:
             return 0, ""
+        except ServerUnfit as error:
+            # Its slot is on its way to another server, which has confirmed nothing yet.
+            if isinstance(error.__cause__, MovedError) and self._servers.moved(error.__cause__):
+                return 0, ""
+            if isinstance(error.__cause__, AskError) and self._servers.asked(error.__cause__):
+                return 0, ""
+            raise
 
     async def _run(self, items: Sequence[Item[Wire]]) -> None:
         """Send everything to where it belongs, until nothing is sent elsewhere any more."""

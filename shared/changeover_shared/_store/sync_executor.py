@@ -9,7 +9,7 @@ from typing import Any, Self
 from redis import Redis
 from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, ReadOnlyError
 
-from changeover_shared._errors import StoreUnavailable
+from changeover_shared._errors import ServerUnfit, StoreUnavailable
 from changeover_shared._server.foreign_errors import foreign_errors, translated
 from changeover_shared._server.reach import Reached, reach
 from changeover_shared._server.url import Target
@@ -59,14 +59,18 @@ class SyncExecutor:
 
     def blocking(self, *args: Value, block_s: float) -> Any:
         """Run one blocking read; `block_s` is at most twice the connection's time-out."""
+        item = Item[SyncWire](key_of(args), args)
         with self._errors():
             for _ in range(ROUNDS):
-                wire = self._servers.of(key_of(args))
-                try:
-                    return wire.block(args, block_s=block_s)
-                except MovedError as error:
-                    if not self._servers.moved(error):
-                        raise
+                wire = self._wire_for(item)
+                if wire is None:
+                    raise item.answer
+                commands = list(item.commands("", plain=self.plain_scripts))
+                item.answer = wire.block(commands)
+                if not isinstance(item.answer, Exception):
+                    return item.answer
+                if not isinstance(item.answer, ELSEWHERE) or not self._has_elsewhere(item):
+                    raise item.answer
         raise StoreUnavailable(reason=f"{args[0]!r} was sent elsewhere {ROUNDS} times")
 
     def run(self, call: Call) -> list[Any]:
@@ -169,6 +173,13 @@ class SyncExecutor:
                 return answers[wire]
         except StoreUnavailable:
             return 0, ""
+        except ServerUnfit as error:
+            # Its slot is on its way to another server, which has confirmed nothing yet.
+            if isinstance(error.__cause__, MovedError) and self._servers.moved(error.__cause__):
+                return 0, ""
+            if isinstance(error.__cause__, AskError) and self._servers.asked(error.__cause__):
+                return 0, ""
+            raise
 
     def _run(self, items: Sequence[Item[SyncWire]]) -> None:
         """Send everything to where it belongs, until nothing is sent elsewhere any more."""

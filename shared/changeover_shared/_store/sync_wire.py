@@ -59,13 +59,17 @@ class SyncWire:
             self.doubt()
             return [error] * len(commands)
 
-    def block(self, command: Sequence[Value], *, block_s: float) -> Any:
-        """Run one blocking read; `block_s` is at most twice the connection's time-out."""
+    def block(self, commands: Sequence[Sequence[Value]]) -> Any:
+        """Run a blocking read, with what must precede it, on a connection that waits longer; its
+        reply or error."""
         try:
-            return self._blocking.execute_command(*command)  # type: ignore[no-untyped-call]
+            answer = self._piped(self._blocking, commands)[-1]
         except Exception:
             self.doubt()
             raise
+        if isinstance(answer, Exception):
+            self.doubt()
+        return answer
 
     def met(self) -> str:
         """The replication id of the server; makes a connection if there was none yet."""

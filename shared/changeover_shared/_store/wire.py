@@ -79,15 +79,13 @@ class Wire:
         error for each."""
         return await asyncio.gather(*self._issue(commands), return_exceptions=True)
 
-    async def block(self, command: Command, *, block_s: float) -> Any:
-        """Run one blocking read on a connection of its own."""
-        refuse_if(self._closed)
-        try:
-            async with asyncio.timeout(block_s + BLOCKING_SLACK_S):
-                return await self._blocking.execute_command(*command)  # type: ignore[no-untyped-call]
-        except Exception:
+    async def block(self, commands: Sequence[Command], *, block_s: float) -> Any:
+        """Run a blocking read, with what must precede it, on a connection of its own; its reply
+        or error."""
+        answer = (await self._pipeline_apart(commands, block_s))[-1]
+        if isinstance(answer, Exception):
             await self.doubt()
-            raise
+        return answer
 
     async def met(self) -> str:
         """The replication id of the server; makes a connection if there was none yet."""
