@@ -15,7 +15,7 @@ from tests.support.fleet import Stores, fake_executor, small_settings, stores_on
 from tests.support.leaks import ownerless
 from tests.support.left_out import why_left_out
 from tests.support.losing import LOSING, losses_before
-from tests.support.targets import MADE_OF, TARGETS, Targets
+from tests.support.targets import TARGETS, Targets
 
 
 @pytest.fixture(params=(*TARGETS, LOSING))
@@ -26,7 +26,7 @@ async def stores(request: pytest.FixtureRequest, targets: Targets) -> AsyncItera
         pytest.skip(reason)
     connect: Callable[[], Awaitable[Executor]]
     async with AsyncExitStack() as around:
-        target = targets[MADE_OF if request.param == LOSING else request.param]
+        target = targets[request.param]
         target.flush()
         if request.param == "fakeredis":
             connect = connected_to_fake(fakeredis.FakeServer())

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
 import redis
 
 from tests.support.cluster import running_cluster
+from tests.support.losing import LOSING
 from tests.support.sentinel import running_sentinel
 from tests.support.servers import SERVERS, flush, running_server
 
@@ -44,7 +45,10 @@ class Targets(dict[str, Target]):
         self._stack = stack
 
     def __missing__(self, name: str) -> Target:
-        self[name] = self._stack.enter_context(_STARTED.get(name, partial(_server, name))())
+        if name == LOSING:
+            self[name] = replace(self[MADE_OF], shown=f"losing before {self[MADE_OF].shown}")
+        else:
+            self[name] = self._stack.enter_context(_STARTED.get(name, partial(_server, name))())
         return self[name]
 
 
