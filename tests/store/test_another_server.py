@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import aclosing, closing
 
 import pytest
@@ -12,6 +13,7 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.records import Create, Submit
 from changeover_shared._store.scripts import script
 from changeover_shared._store.store import Store
+from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_store import SyncStore
 from tests.support.driving import ROUTE, SESSION, Driver
 from tests.support.fleet import small_settings, stores_on
@@ -112,6 +114,18 @@ async def test_a_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         await executor.command("ZADD", "k", "1", "a", "2", "b")
         assert sorted([(await one)[1] for one in waiting]) == [b"a", b"b"]
         await executor.aclose()
+
+
+def test_more_threads_than_connections_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("changeover_shared._store.sync_wire.MAX_CONNECTIONS", 2)
+    with running_node("redis") as server, closing(SyncExecutor.connect(server.url)) as executor:
+        executor.command("PING")
+        with ThreadPoolExecutor(20) as threads:
+            with server.frozen():
+                asked = [threads.submit(executor.command, "ECHO", str(i)) for i in range(20)]
+                assert not wait(asked, timeout=0.2).done
+            assert [one.result() for one in asked] == [str(i).encode() for i in range(20)]
+        assert len(server.client.client_list()) <= 2 + 1
 
 
 async def blocked(executor: Executor, count: int) -> None:

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis import Redis
 
-from changeover_shared._server.connect import close_sync, sync_client
+from changeover_shared._errors import StoreUnavailable
+from changeover_shared._server.connect import (
+    ANSWER_TIMEOUT_S,
+    MAX_CONNECTIONS,
+    close_sync,
+    sync_client,
+)
 from changeover_shared._server.url import Target
 from changeover_shared._store.barrier import Need, barrier_of, confirmed_in
 from changeover_shared._store.replication import NO_REPLICATION, History
 from changeover_shared._store.scripts import Value
 
+BLOCKING_CONNECTIONS = 1024
 BLOCKING_SLACK_S = 5.0
 
 
 class SyncWire:
     """One server, as one process is connected to it; may be shared by threads."""
 
-    def __init__(self, client: Redis, blocking: Redis, *, name: str, history: History) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        blocking: Redis,
+        *,
+        name: str,
+        history: History,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> None:
         client.response_callbacks.clear()
         blocking.response_callbacks.clear()
         self.name = name
@@ -29,6 +45,9 @@ class SyncWire:
         """Called when a connection broke: what answers afterwards may be another server."""
         self._client = client
         self._blocking = blocking
+        self._timeout_s = timeout_s
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        """Threads that send: one more than there are connections waits for one."""
 
     @classmethod
     def to(cls, target: Target, *, name: str, timeout_s: float) -> SyncWire:
@@ -37,10 +56,23 @@ class SyncWire:
         meet = history.meet_at_once
         long_s = timeout_s * 2 + BLOCKING_SLACK_S
         return cls(
-            sync_client(target, name=name, socket_timeout=timeout_s, meet=meet),
-            sync_client(target, name=name, socket_timeout=long_s, meet=meet),
+            sync_client(
+                target,
+                name=name,
+                max_connections=MAX_CONNECTIONS,
+                socket_timeout=timeout_s,
+                meet=meet,
+            ),
+            sync_client(
+                target,
+                name=name,
+                max_connections=BLOCKING_CONNECTIONS,
+                socket_timeout=long_s,
+                meet=meet,
+            ),
             name=target.shown,
             history=history,
+            timeout_s=timeout_s,
         )
 
     @classmethod
@@ -53,11 +85,16 @@ class SyncWire:
 
         When the connection breaks, it is everybody's error: each of them may have run.
         """
+        if not self._free.acquire(timeout=self._timeout_s):
+            reason = f"its {MAX_CONNECTIONS} connections are all in use by other threads"
+            return [StoreUnavailable(reason=reason)] * len(commands)
         try:
             return self._piped(self._client, commands)
         except Exception as error:
             self.doubt()
             return [error] * len(commands)
+        finally:
+            self._free.release()
 
     def block(self, commands: Sequence[Sequence[Value]]) -> Any:
         """Run a blocking read, with what must precede it, on a connection that waits longer; its
