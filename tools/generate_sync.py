@@ -23,7 +23,14 @@ import unasync  # type: ignore[import-untyped]
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 GENERATED: Final[dict[str, tuple[str, ...]]] = {
-    "shared/changeover_shared/_store": ("fleet", "fsync", "servers", "store", "upkeep"),
+    "shared/changeover_shared/_store": (
+        "agent_policies",
+        "fleet",
+        "fsync",
+        "servers",
+        "store",
+        "upkeep",
+    ),
     "producer/changeover": (
         "_catalogue",
         "_client",
@@ -46,6 +53,7 @@ WRITTEN: Final = ("executor", "wire")
 """Modules whose twins are written by hand under the same rule of names."""
 
 NAMES: Final = {
+    "AgentPolicies": "SyncAgentPolicies",
     "AsyncItems": "Items",
     "Client": "SyncClient",
     "Cluster": "SyncCluster",

@@ -62,6 +62,7 @@ from changeover_shared._events import (
     StepStarted,
     SubmissionCancelled,
     SubmissionDeadLettered,
+    SubmissionMerged,
     SubmissionSuperseded,
     ToolCallBegin,
     ToolCallEnd,
@@ -84,6 +85,7 @@ from changeover_shared._items import (
     Usage,
     UserMessage,
 )
+from changeover_shared._policies import Debounce, Policy
 from changeover_shared._results import (
     Cancelled,
     Interrupted,
@@ -117,6 +119,7 @@ __all__ = [
     "ContextCompacted",
     "ContextRolledBack",
     "DeadLettered",
+    "Debounce",
     "Deleted",
     "Delta",
     "Ending",
@@ -145,6 +148,7 @@ __all__ = [
     "PayloadError",
     "PayloadKey",
     "PayloadKeyMissing",
+    "Policy",
     "Purged",
     "Receipt",
     "Refused",
@@ -167,6 +171,7 @@ __all__ = [
     "Submission",
     "SubmissionCancelled",
     "SubmissionDeadLettered",
+    "SubmissionMerged",
     "SubmissionSuperseded",
     "Superseded",
     "SyncClient",

@@ -90,11 +90,11 @@ def _patterns(role: Role, keys: Keys) -> tuple[str, ...]:
     common = (f"~{keys.config}", f"~{keys.secret}", f"~{tagged}")
     match role:
         case "producer":
-            return common
+            return (*common, f"%R~{keys.agents}")
         case "worker":
-            return (*common, f"~{keys.workers}", f"~{keys.sweep}")
+            return (*common, f"~{keys.workers}", f"~{keys.sweep}", f"~{keys.agents}")
         case "operator":
-            return (*common, f"%R~{keys.workers}", f"%R~{keys.sweep}")
+            return (*common, *(f"%R~{key}" for key in (keys.workers, keys.sweep, keys.agents)))
 
 
 def _in_scripts(role: Role) -> set[str]:

@@ -14,6 +14,7 @@ from changeover_shared._events import Message as MessageEvent
 from changeover_shared._identifiers import identifier, name, new_submission_id
 from changeover_shared._items import Attachment, Json
 from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
+from changeover_shared._policies import AGENTS_DEFAULT, AnyPolicy, wish_of
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Submit
@@ -50,6 +51,8 @@ class Submission:
     """Who answers; read when the session is created."""
     queue: str | None = field(default=None, kw_only=True)
     """Where the session waits, by default its agent's name; read when it is created."""
+    policy: AnyPolicy | None = field(default=None, kw_only=True)
+    """What becomes of it while a turn runs or others wait; None for the agent's default."""
     priority: int = field(default=0, kw_only=True)
     """-2 to 2: a bounded head start, not a class."""
     context: Mapping[str, str] | None = field(default=None, kw_only=True)
@@ -68,6 +71,7 @@ class Options(TypedDict, total=False):
     id: str | None
     agent: str | None
     queue: str | None
+    policy: AnyPolicy | None
     priority: int
     context: Mapping[str, str] | None
     metadata: Mapping[str, Json] | None
@@ -101,6 +105,7 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
     event = MessageEvent(
         text=op.text, attachments=op.attachments, author=op.author, submission_id=submission_id
     )
+    wish = AGENTS_DEFAULT if wanted.policy is None else wish_of(wanted.policy)
     agent = name(settings.agent if wanted.agent is None else wanted.agent, field="agent")
     queue = agent if wanted.queue is None else name(wanted.queue, field="queue")
     return Submit(
@@ -115,6 +120,10 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
             tenant=settings.tenant,
             context=_context(wanted.context),
         ),
+        policy=wish.policy,
+        key=wish.key,
+        quiet_ms=wish.quiet_ms,
+        max_wait_ms=wish.max_wait_ms,
         priority=_priority(wanted.priority),
         event=event,
         durability=_durability(wanted.durability),

@@ -269,6 +269,15 @@ class WorkerChanged(_Known):
     current: str
 
 
+class SubmissionMerged(_Known):
+    """A message became part of a turn that answers another one as well: it was joined to it, or
+    steers it. It ends with that turn."""
+
+    wire_type = "submission_merged"
+    by: str
+    """The turn's first submission."""
+
+
 class SubmissionSuperseded(_Known):
     """A waiting submission gave way to a newer one."""
 

@@ -35,6 +35,7 @@ from changeover_shared._events import (
     StepStarted,
     SubmissionCancelled,
     SubmissionDeadLettered,
+    SubmissionMerged,
     SubmissionSuperseded,
     ToolCallBegin,
     ToolCallEnd,
@@ -126,6 +127,8 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
     match event:
         case Message() | SubmissionSuperseded() | SubmissionCancelled() | SubmissionDeadLettered():
             return _submission_changes(view, event)
+        case SubmissionMerged():
+            return {"messages": _taken(view, (event.submission_id,), event.turn_id)}
         case TurnStarted() | TurnCompleted() | TurnAborted() | TurnFailed():
             return _turn_changes(view, event)
         case TurnParked():
@@ -212,12 +215,7 @@ def _turn_changes(
     view: View, event: TurnStarted | TurnCompleted | TurnAborted | TurnFailed
 ) -> dict[str, Any]:
     if isinstance(event, TurnStarted):
-        taken = tuple(
-            m.model_copy(update={"turn_id": event.turn_id})
-            if m.role == "user" and m.submission_id in event.submission_ids
-            else m
-            for m in view.messages
-        )
+        taken = _taken(view, event.submission_ids, event.turn_id)
         cleared = {"step": None, "text": "", "tools": (), "error": None, **_NOT_PARKED}
         return {"turn": event.turn_id, "messages": taken, **cleared}
     error = event.error if isinstance(event, TurnFailed) else None
@@ -247,6 +245,17 @@ def _answered(view: View, event: TurnCompleted) -> bool:
     """Whether the turn's answer stands among the messages already."""
     return any(
         m.role == "assistant" and m.turn_id == event.turn_id and m.phase != "commentary"
+        for m in view.messages
+    )
+
+
+def _taken(
+    view: View, submission_ids: Iterable[str | None], turn_id: str | None
+) -> tuple[ViewMessage, ...]:
+    return tuple(
+        m.model_copy(update={"turn_id": turn_id})
+        if m.role == "user" and m.submission_id in submission_ids
+        else m
         for m in view.messages
     )
 

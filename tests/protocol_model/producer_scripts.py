@@ -99,12 +99,16 @@ def _put_message(session: Session, asked: Submit, rules: Rules) -> Session:
     inputs = session.inputs
     if asked.policy == "debounce":
         inputs = tuple(
-            one._replace(due=asked.due) if one.waits and one.key == asked.key else one
-            for one in inputs
+            one._replace(due=asked.due) if _is_gathered(one, asked) else one for one in inputs
         )
     kind = KIND_OF.get(asked.policy, "turn")
     message = Input(n, asked.submission, kind, asked.due, key=asked.key)
     return session._replace(position=n, inputs=(*inputs, message))
+
+
+def _is_gathered(one: Input, asked: Submit) -> bool:
+    """Whether a debounced message waits for more together with the one that is asked for."""
+    return one.waits and one.kind == "join" and one.key == asked.key and not one.group
 
 
 def cancel(session: Session, asked: Cancel, rules: Rules) -> Answered:

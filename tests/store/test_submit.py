@@ -8,6 +8,7 @@ import pytest
 
 from changeover_shared._events import Message
 from changeover_shared._identifiers import new_submission_id
+from changeover_shared._policies import Wish
 from changeover_shared._store import requests
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Submit
@@ -474,11 +475,16 @@ async def test_interrupt_without_a_turn_is_an_ordinary_message(drive: Driver) ->
     assert "ctl_turn" not in await drive.head()
 
 
-async def test_a_steer_waits_for_the_running_turn_and_alerts_its_holder(drive: Driver) -> None:
-    await drive.run("m1")
+async def test_a_steer_waits_for_the_running_turn_and_alerts_nobody(drive: Driver) -> None:
+    """What runs is not stopped for it, whose control waits or not."""
+    lease = await drive.run("m1")
     reply = accepted(await drive.submit("m2", policy="steer"))
     assert (await drive.work())[reply["n"]][0] == "steer"
-    assert await drive.redis("HEXISTS", drive.shared("alerts"), SESSION) == 1
+    assert (await drive.renew(lease))[0][:1] + (await drive.renew(lease))[0][2:3] == ["OK", "0"]
+    assert await drive.redis("HEXISTS", drive.shared("alerts"), SESSION) == 0
+    await drive.interrupt()
+    await drive.submit("m3", policy="steer")
+    assert (await drive.renew(lease))[0][2] == "1"
 
 
 async def test_a_join_is_marked_for_joining(drive: Driver) -> None:
@@ -502,6 +508,57 @@ async def test_debounce_gathers_until_quiet_but_not_for_ever(drive: Driver) -> N
     work = await drive.work()
     assert work["1"][1] == work["2"][1] == str(arrived + 50_000)
     assert await drive.score("timers") == arrived + 50_000
+
+
+async def test_debounce_gathers_nothing_but_what_may_share_its_turn(drive: Driver) -> None:
+    """Not a message of the same key that wants a turn of its own, nor one of another key, nor what
+    a turn has given back."""
+    given: dict[str, Any] = {"policy": "debounce", "quiet": 40_000, "max_wait": 50_000}
+    await drive.submit("back", policy="join", key="burst")
+    lease = await drive.run("back")
+    await drive.finish(lease, end="requeue")
+    await drive.submit("plain", key="burst")
+    await drive.submit("other", **given, key="else")
+    before = await drive.work()
+    accepted(await drive.submit("m4", **given, key="burst"))
+    work = await drive.work()
+    assert {n: work[n] for n in before} == before
+    assert int(work["4"][1]) > await drive.now()
+
+
+DEFAULTS = {
+    "assistant": Wish("debounce", "debounce", 40_000, 50_000),
+    "other": Wish("steer"),
+}
+
+
+@pytest.mark.parametrize(
+    ("agent", "created_by", "expected"),
+    [
+        ("assistant", "assistant", ("join", "debounce")),
+        ("other", "other", ("steer", "")),
+        ("assistant", "other", ("steer", "")),
+        ("unheard", "unheard", ("turn", "")),
+    ],
+)
+async def test_without_a_policy_the_agent_of_the_session_decides(
+    drive: Driver, agent: str, created_by: str, expected: tuple[str, str]
+) -> None:
+    """Of the session, not of whom the submission names: that is read when one is created."""
+    await drive.submit("m1", create=Create(route=drive.route, agent=created_by))
+    accepted(
+        await drive.submit(
+            "m2", policy="", defaults=DEFAULTS, create=Create(route=drive.route, agent=agent)
+        )
+    )
+    kind, due, _, _, _, key, _ = (await drive.work())["2"]
+    assert (kind, key) == expected
+    assert (int(due) > await drive.now()) == (key == "debounce")
+
+
+async def test_a_named_policy_wins_over_the_agents(drive: Driver) -> None:
+    await drive.submit("m1", policy="enqueue", defaults=DEFAULTS)
+    assert (await drive.work())["1"][0] == "turn"
 
 
 def fields_at(entries: list[list[list[str]]]) -> str:

@@ -232,6 +232,7 @@ class Driver:
         record = {name: value for name, value in given.items() if name in _SUBMIT_FIELDS}
         args = {name: value for name, value in given.items() if name not in _SUBMIT_FIELDS}
         route = args.pop("route", self.route)
+        defaults = args.pop("defaults", None)
         asked = Submit(
             **{
                 "session_id": self.session,
@@ -249,6 +250,7 @@ class Driver:
             asked,
             route=route,
             not_after_ms=await self.now() + LATER_MS,
+            defaults=defaults,
         )
         return await self.call(request, **args)
 

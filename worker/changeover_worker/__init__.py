@@ -10,6 +10,7 @@ from changeover_shared._items import (
     Usage,
     UserMessage,
 )
+from changeover_shared._policies import Debounce, Policy
 from changeover_worker import _installed  # noqa: F401  before what needs the extra
 from changeover_worker._agent import Agent, TurnContext
 from changeover_worker._app import App
@@ -42,6 +43,7 @@ __all__ = [
     "AssistantMessage",
     "Attachment",
     "Compaction",
+    "Debounce",
     "Emit",
     "EmitRefused",
     "Fallback",
@@ -53,6 +55,7 @@ __all__ = [
     "ModelResponse",
     "OpenAIModel",
     "OutcomeUnknown",
+    "Policy",
     "ReasoningDelta",
     "StepFailed",
     "StepMismatch",

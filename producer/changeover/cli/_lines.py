@@ -23,6 +23,7 @@ from changeover_shared._events import (
     StepCompleted,
     SubmissionCancelled,
     SubmissionDeadLettered,
+    SubmissionMerged,
     SubmissionSuperseded,
     ToolCallBegin,
     ToolCallEnd,
@@ -127,6 +128,8 @@ class Lines:
             case SubmissionCancelled() | SubmissionSuperseded() | SubmissionDeadLettered():
                 word = event.type.removeprefix("submission_").replace("_", " ")
                 return f"{event.submission_id} {word}"
+            case SubmissionMerged():
+                return f"{event.submission_id} joins the turn"
             case StepCompleted() if event.ending is StepEnding.RETRYING:
                 return f"step {event.index} failed: it is asked again, what it said does not count"
             case TurnParked():

@@ -27,6 +27,7 @@ from changeover.cli._output import note, say, say_json
 from changeover_shared._errors import Invalid
 from changeover_shared._exit_codes import DONE, ENDED_BADLY, UNANSWERED, WRONG_USAGE
 from changeover_shared._items import Attachment, Json
+from changeover_shared._policies import AnyPolicy, read_policy
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._settings import Durability
 from changeover_shared._units import Duration
@@ -44,6 +45,7 @@ class Line(BaseModel):
     agent: str | None = None
     queue: str | None = None
     model: str | None = None
+    policy: str | None = None
     priority: int | None = None
     author: str = "user"
     attachments: list[Attachment] = []
@@ -57,6 +59,7 @@ class Defaults:
 
     agent: str | None
     model: str | None
+    policy: AnyPolicy | None
     priority: int
     durability: Durability | None
 
@@ -174,6 +177,7 @@ def parse(raw: bytes, defaults: Defaults, seen: Counter[str]) -> Submission:
         id=line.id or f"line:{digest}:{seen[digest]}",
         agent=line.agent or defaults.agent,
         queue=line.queue,
+        policy=defaults.policy if line.policy is None else read_policy(line.policy),
         priority=defaults.priority if line.priority is None else line.priority,
         model=line.model or defaults.model,
         durability=defaults.durability,

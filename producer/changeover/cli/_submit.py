@@ -19,6 +19,7 @@ from changeover.cli._options import Agent, Json, Redis, one_of
 from changeover.cli._output import note, say, say_json, shown
 from changeover_shared._errors import WaitTimeout
 from changeover_shared._exit_codes import DONE, ENDED_BADLY
+from changeover_shared._policies import read_policy
 from changeover_shared._results import Outcome, Receipt
 from changeover_shared._settings import Durability
 from changeover_shared._units import duration
@@ -41,6 +42,15 @@ def submit(
         str | None, typer.Option("--model", help="Use this model of the app from here on.")
     ] = None,
     priority: Annotated[int, typer.Option("--priority", help="-2 to 2: a bounded head start.")] = 0,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="POLICY",
+            help="What becomes of it while a turn runs: enqueue, steer, join, latest, interrupt, "
+            "rollback, reject, or debounce:1.5s,8s. Default: the agent's.",
+        ),
+    ] = None,
     durability: Annotated[
         str | None,
         typer.Option(
@@ -70,11 +80,14 @@ def submit(
     if timeout is not None and not wait:
         raise typer.BadParameter("--timeout bounds --wait")
     safe = cast(Durability | None, durability)
+    chosen = None if policy is None else read_policy(policy)
     span = None if timeout is None else duration(timeout, field="--timeout")
     if many is not None:
         if session is not None or submission_id is not None:
             raise typer.BadParameter("--many takes its sessions, texts and ids from the file")
-        defaults = Defaults(agent=agent, model=model, priority=priority, durability=safe)
+        defaults = Defaults(
+            agent=agent, model=model, policy=chosen, priority=priority, durability=safe
+        )
         sending = submit_file(many, defaults, url=redis, wait=wait, timeout=span, as_json=as_json)
         raise typer.Exit(_run(sending))
     if session is None:
@@ -89,6 +102,7 @@ def submit(
                 id=submission_id,
                 agent=agent,
                 model=model,
+                policy=chosen,
                 priority=priority,
                 durability=safe,
             )

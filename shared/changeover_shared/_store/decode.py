@@ -441,6 +441,17 @@ def workers(flat: Sequence[bytes]) -> tuple[WorkerInfo, ...]:
     return tuple(found)
 
 
+def agent_policies(flat: Sequence[bytes]) -> dict[str, str]:
+    """Agent -> its policy as it is written; entries that say it otherwise are left out."""
+    found: dict[str, str] = {}
+    for agent, value in pairs(flat):
+        with suppress(ValueError):
+            entry = json.loads(value)
+            if isinstance(entry, dict) and isinstance(entry.get("policy"), str):
+                found[agent.decode()] = entry["policy"]
+    return found
+
+
 def routes(fields: Sequence[bytes]) -> tuple[str, ...]:
     """The routes in which sessions of a partition have ever waited, from the fields of `vt`:
     `V:<route>` and `F:<route>:<tenant>`."""

@@ -141,6 +141,11 @@ class Keys:
         return f"{self.prefix}:workers"
 
     @property
+    def agents(self) -> str:
+        """Agent -> JSON of what producers should know of it: its default policy."""
+        return f"{self.prefix}:agents"
+
+    @property
     def sweep(self) -> str:
         """The incarnation that sweeps, with a TTL."""
         return f"{self.prefix}:sweep"
@@ -152,7 +157,7 @@ class Keys:
 
     def owner_of(self, key: str) -> Owner | None:
         """What a key belongs to; None for one that nothing here writes or ever removes."""
-        if key in (self.config, self.secret, self.workers, self.sweep):
+        if key in (self.config, self.secret, self.workers, self.agents, self.sweep):
             return Owner("fleet", key.rpartition(":")[2])
         tag, found, rest = key.partition("}:")
         whose = tag.removeprefix(f"{{{self.prefix}:")

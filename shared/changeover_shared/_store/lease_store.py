@@ -8,9 +8,10 @@ is tried once, because the keeper decides when to try again.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from redis.exceptions import ResponseError
 from changeover_shared._errors import ServerUnfit, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._items import AnyItem
+from changeover_shared._policies import AnyPolicy, write_policy
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
@@ -269,6 +271,11 @@ class LeaseStore:
             await self._read("HGETALL", self._key(session_id, "head")), self._payloads(session_id)
         )
 
+    async def read_position(self, session_id: str) -> int:
+        """The highest inbox position given out."""
+        found = await self._read("HGET", self._key(session_id, "head"), "n")
+        return int(found or 0)
+
     async def read_work(self, session_id: str) -> Work:
         """A session's open work."""
         return decode.work(await self._read("HGETALL", self._key(session_id, "work")))
@@ -346,6 +353,19 @@ class LeaseStore:
                 "HSET", self.keys.workers, incarnation, info.model_dump_json()
             )
         )
+
+    async def tell_policies(self, policies: Mapping[str, AnyPolicy]) -> None:
+        """Say what agents want of messages that name no policy; the newest word counts.
+
+        Raises `StoreUnavailable`.
+        """
+        entries = [
+            part
+            for agent, policy in policies.items()
+            for part in (agent, json.dumps({"policy": write_policy(policy)}))
+        ]
+        if entries:
+            await self._once(self._fleet.executor.command("HSET", self.keys.agents, *entries))
 
     async def unregister(self, incarnation: str) -> None:
         """Take the entry of an incarnation away. Raises `StoreUnavailable`."""

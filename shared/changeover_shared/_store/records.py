@@ -334,7 +334,12 @@ class Submit:
     body: str
     create: Create
     policy: str = "enqueue"
+    """'' for the default of the session's agent."""
     key: str = ""
+    quiet_ms: int = 0
+    """With `debounce`: how long nothing more may come before it counts as due."""
+    max_wait_ms: int = 0
+    """And how long it waits at most, from the first that it was gathered with."""
     target: str = ""
     """An answer's wait id, or the turn that a control names ('' for the running one)."""
     due_ms: int = 0

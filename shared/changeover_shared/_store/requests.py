@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from changeover_shared._events import Event, SessionDeleted
 from changeover_shared._identifiers import id_time_ms
+from changeover_shared._policies import Wish
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.records import Commit, Head, Lease, Memory, Submit
@@ -87,12 +88,14 @@ def submit(
     not_after_ms: int,
     digest: str = "",
     after: str = "",
+    defaults: Mapping[str, Wish] | None = None,
 ) -> Request:
     """Accept one submission; `route` is the session's own if it is known, else the asked one.
 
     `digest` is what its receipt holds, if that is not the digest as it was asked.
 
     `after` names an earlier submission of the session that must have been accepted first.
+    `defaults` are what agents want of submissions that name no policy.
     """
     partition = keys.of(asked.session_id)
     id_time = id_time_ms(asked.submission_id)
@@ -109,8 +112,8 @@ def submit(
         "target": asked.target,
         "body": asked.body,
         "due": asked.due_ms,
-        "quiet": 0,
-        "max_wait": 0,
+        "quiet": asked.quiet_ms,
+        "max_wait": asked.max_wait_ms,
         "priority": asked.priority,
         "may_create": int(asked.may_create),
         "route": route,
@@ -132,7 +135,15 @@ def submit(
         | _named(partition, ("leases", "owners", "alerts", "timers", "vt", "sessions"))
         | _ready(partition, route),
         args,
+        lists={"defaults": _defaults(defaults or {}) if not asked.policy else ()},
     )
+
+
+def _defaults(wishes: Mapping[str, Wish]) -> list[tuple[Value, ...]]:
+    return [
+        (agent, wish.policy, wish.key, wish.quiet_ms, wish.max_wait_ms)
+        for agent, wish in wishes.items()
+    ]
 
 
 def control(

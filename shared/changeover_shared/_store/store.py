@@ -21,6 +21,7 @@ from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store import decode, requests
+from changeover_shared._store.agent_policies import AgentPolicies
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
@@ -58,6 +59,7 @@ class Store:
         self._fleet = fleet
         self.upkeep = Upkeep(fleet)
         """Ends, moves and forgets sessions."""
+        self._policies = AgentPolicies(fleet)
         self._routes: dict[str, str] = {}
 
     @classmethod
@@ -358,6 +360,8 @@ class Store:
                 for i in asked
                 if self._durability(attempt, i) != "memory"
             )
+            asks = any(not attempt.batch[i].policy for i in asked)
+            defaults = await self._policies.read() if asks else None
             calls = [
                 requests.submit(
                     self.keys,
@@ -368,6 +372,7 @@ class Store:
                     not_after_ms=not_after,
                     digest=attempt.digest(i, self._fleet.payloads),
                     after=after,
+                    defaults=defaults,
                 )
                 for i, after in attempt.in_order()
             ]

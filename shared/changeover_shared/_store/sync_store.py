@@ -34,6 +34,7 @@ from changeover_shared._store.records import (
     Submit,
     Submitted,
 )
+from changeover_shared._store.sync_agent_policies import SyncAgentPolicies
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_fleet import SyncFleet
 from changeover_shared._store.sync_upkeep import SyncUpkeep
@@ -58,6 +59,7 @@ class SyncStore:
         self._fleet = fleet
         self.upkeep = SyncUpkeep(fleet)
         """Ends, moves and forgets sessions."""
+        self._policies = SyncAgentPolicies(fleet)
         self._routes: dict[str, str] = {}
 
     @classmethod
@@ -350,6 +352,8 @@ class SyncStore:
                 for i in asked
                 if self._durability(attempt, i) != "memory"
             )
+            asks = any(not attempt.batch[i].policy for i in asked)
+            defaults = self._policies.read() if asks else None
             calls = [
                 requests.submit(
                     self.keys,
@@ -360,6 +364,7 @@ class SyncStore:
                     not_after_ms=not_after,
                     digest=attempt.digest(i, self._fleet.payloads),
                     after=after,
+                    defaults=defaults,
                 )
                 for i, after in attempt.in_order()
             ]

@@ -32,7 +32,7 @@
 --          id_time     int   the time inside a UUIDv7, '' for other ids
 --          digest      str   of the content
 --          class       str   turn, answer or ctl
---          policy      str   enqueue, steer, join, latest, interrupt, rollback, reject, debounce
+--          policy      str   enqueue, steer, join, latest, interrupt, rollback, reject, debounce; '': agent's
 --          key         str   what `latest` and `debounce` replace and gather
 --          target      str   an answer's wait, or the turn that a control names
 --          body        str
@@ -52,6 +52,7 @@
 --          max_bytes   int
 --          max_size    int
 --          window      int   how long settled receipts are kept, ms
+-- LIST     defaults    agent policy key quiet max_wait
 -- SEALED   body         submission
 --          context      context
 --          detail       event
@@ -106,6 +107,15 @@ if refused then return refused end
 local status = get(s, 'status')
 local gone = not s.exists or status == 'deleted'
 local turn = get(s, 'turn')
+if policy == '' then
+  local whose = gone and agent or get(s, 'agent')
+  policy = 'enqueue'
+  for _, default in ipairs(defaults) do
+    if default.agent == whose then
+      policy, key, quiet, max_wait = default.policy, default.key, default.quiet, default.max_wait
+    end
+  end
+end
 
 local function refuse(...)
   local word = ...
@@ -278,7 +288,10 @@ else
   if (policy == 'interrupt' or policy == 'rollback') and turn ~= '' then control(policy, '') end
   due = tonumber(due)
   if policy == 'debounce' then
-    local gathered = positions(s, function(input) return is_waiting(input) and input.key == key end)
+    -- Only what may share a turn with it, and no turn has given back.
+    local gathered = positions(s, function(input)
+      return is_waiting(input) and input.class == 'join' and input.key == key and input.group == ''
+    end)
     local first = now
     if gathered[1] then
       local entry = redis.call('XRANGE', inbox, int(gathered[1]) .. '-0', int(gathered[1]) .. '-0')
@@ -297,7 +310,8 @@ else
     bytes = #body})
 end
 if n > 0 then set(s, 'n', n) end
-if s.owner and (get(s, 'ctl_turn') ~= '' or policy == 'steer') then
+-- A steer tells nobody: its turn looks for it where it can be taken, at the next step boundary.
+if s.owner and get(s, 'ctl_turn') ~= '' then
   redis.call('HSET', alerts, session, int(num(s, 'ctl_epoch')))
 end
 status = place(s, at)

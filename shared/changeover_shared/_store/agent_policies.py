@@ -1,0 +1,34 @@
+"""What agents want of messages that name no policy: written by workers, read by producers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from changeover_shared._policies import Wish, defaults_of
+from changeover_shared._store import decode
+from changeover_shared._store.fleet import Fleet
+
+KNOWN_S: Final = 10.0
+"""How long a producer goes by what it has read."""
+
+
+class AgentPolicies:
+    """The agents of a fleet as one producer knows them."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._known: Mapping[str, Wish] = {}
+        self._until = 0.0
+
+    async def read(self) -> Mapping[str, Wish]:
+        """Agent -> what it wants; those that want nothing particular are left out.
+
+        At most ten seconds old. Raises `StoreUnavailable`.
+        """
+        if time.monotonic() >= self._until:
+            flat = await self._fleet.executor.command("HGETALL", self._fleet.keys.agents)
+            self._known = defaults_of(decode.agent_policies(flat))
+            self._until = time.monotonic() + KNOWN_S
+        return self._known
