@@ -40,6 +40,7 @@ class Scripts(AskedByProducers):
             self.start_a_turn(parted=False)
         if far > 4:
             self.end(0, 0, "requeue", "hold", False)
+            self.start_a_turn(parted=True)
         elif far > 2:
             self._submit(policy="steer")
         if far == 4:
