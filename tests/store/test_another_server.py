@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import aclosing, closing
 
 import pytest
+from redis.asyncio.connection import AbstractConnection as AsyncConnection
+from redis.connection import AbstractConnection
 
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._store.executor import Executor
+from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.records import Create, Submit
+from changeover_shared._store.replication import History
+from changeover_shared._store.requests import Request, submit
 from changeover_shared._store.scripts import script
 from changeover_shared._store.store import Store
 from changeover_shared._store.sync_executor import SyncExecutor
+from changeover_shared._store.sync_fleet import SyncFleet
 from changeover_shared._store.sync_store import SyncStore
 from tests.support.driving import ROUTE, SESSION, Driver
 from tests.support.fleet import small_settings, stores_on
@@ -27,6 +35,12 @@ SETTINGS = small_settings()
 
 def message(id: str) -> Submit:
     return Submit(SESSION, id, f"d:{id}", "turn", "body", Create(ROUTE, "assistant"))
+
+
+def request(id: str, fleet: Fleet | SyncFleet) -> Request:
+    """One attempt at a submission."""
+    not_after_ms = fleet.clock.now_ms() + 60_000
+    return submit(fleet.keys, SETTINGS, message(id), route=ROUTE, not_after_ms=not_after_ms)
 
 
 @pytest.mark.parametrize("kind", SERVERS)
@@ -57,6 +71,65 @@ def test_the_synchronous_store_begins_an_epoch_as_well(kind: str) -> None:
             store.submit(message("m2"))
             meta = store.keys.of(SESSION).named("meta")
         assert server.client.hget(meta, "epoch") == "2"
+
+
+async def test_what_was_on_its_way_when_another_connection_met_the_new_server_is_not_sent_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two requests that know the old server connect at the same time: the first to be answered
+    meets another history, and the second one must not take that for its own."""
+    meet, connecting, together = History.meet, Counter[str](), asyncio.Event()
+    first_connects = asyncio.Event()
+
+    async def meet_together(history: History, connection: AsyncConnection) -> None:
+        if history.replid:
+            connecting["now"] += 1
+            first_connects.set()
+            if connecting["now"] == 2:
+                together.set()
+            await together.wait()
+        await meet(history, connection)
+
+    monkeypatch.setattr(History, "meet", meet_together)
+    with running_node("valkey", AOF) as server:
+        async with stores_on(await Executor.connect(server.url), SETTINGS) as stores:
+            await stores.producer.submit(message("m1"))
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start_again)
+            server.client.script_load(script("submit").text)
+            fleet = stores.producer._fleet
+            first = asyncio.create_task(fleet.call(request("m2", fleet)))
+            await first_connects.wait()
+            answers = await asyncio.gather(
+                first, fleet.call(request("m3", fleet)), return_exceptions=True
+            )
+            assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
+            head = fleet.keys.of(SESSION).session(SESSION, "head")
+            assert server.client.hget(head, "n") == "1"
+
+
+def test_the_same_with_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    meet, together = History.meet_at_once, threading.Barrier(2, timeout=30)
+
+    def meet_together(history: History, connection: AbstractConnection) -> None:
+        if history.replid:
+            together.wait()
+        meet(history, connection)
+
+    monkeypatch.setattr(History, "meet_at_once", meet_together)
+    with running_node("valkey", AOF) as server:
+        with closing(SyncStore.open(server.url, SETTINGS)) as store:
+            store.submit(message("m1"))
+            server.kill()
+            server.start_again()
+            server.client.script_load(script("submit").text)
+            fleet = store._fleet
+            with ThreadPoolExecutor(2) as threads:
+                asked = [threads.submit(fleet.call, request(name, fleet)) for name in ("m2", "m3")]
+                errors = [type(one.exception()) for one in asked]
+            assert errors == [StoreUnavailable, StoreUnavailable]
+            head = fleet.keys.of(SESSION).session(SESSION, "head")
+        assert server.client.hget(head, "n") == "1"
 
 
 async def test_a_replica_is_no_place_to_write_to() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import hashlib
 import subprocess
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 import pytest
@@ -286,13 +287,13 @@ async def test_a_batch_keeps_its_order_although_its_script_comes_and_goes(
     send = wire._send
     text = script("submit").plain if executor.plain_scripts else script("submit").text
 
-    async def forget_in_mid_pipeline(batch: Group) -> None:
+    async def forget_in_mid_pipeline(batch: Group, claims: Collection[str]) -> None:
         if len(batch) > 10 and not flushed.is_set():
             flushed.set()
             ignored = asyncio.get_running_loop().create_future
             batch[5:5] = [(("SCRIPT", "FLUSH"), ignored())]
             batch[8:8] = [(("SCRIPT", "LOAD", text), ignored())]
-        await send(batch)
+        await send(batch, claims)
 
     monkeypatch.setattr(wire, "_send", forget_in_mid_pipeline)
     create = Create(drive.route, "assistant")

@@ -214,12 +214,11 @@ class Executor:
         return item.at
 
     async def _send(self, wire: Wire, items: Sequence[Item[Wire]]) -> None:
+        replid = wire.history.replid
         commands = [
-            one
-            for item in items
-            for one in item.commands(wire.history.replid, plain=self.plain_scripts)
+            one for item in items for one in item.commands(replid, plain=self.plain_scripts)
         ]
-        answers = iter(await wire.send(commands))
+        answers = iter(await wire.send(commands, claim=replid))
         for item in items:
             item.take(answers)
         for item in items:

@@ -213,12 +213,11 @@ class SyncExecutor:
         return item.at
 
     def _send(self, wire: SyncWire, items: Sequence[Item[SyncWire]]) -> None:
+        replid = wire.history.replid
         commands = [
-            one
-            for item in items
-            for one in item.commands(wire.history.replid, plain=self.plain_scripts)
+            one for item in items for one in item.commands(replid, plain=self.plain_scripts)
         ]
-        answers = iter(wire.send(commands))
+        answers = iter(wire.send(commands, claim=replid))
         for item in items:
             item.take(answers)
         for item in items:

@@ -80,8 +80,9 @@ class SyncWire:
         """A server behind clients that somebody made, and that knows no replication."""
         return cls(client, blocking, name="the given client", history=History(NO_REPLICATION))
 
-    def send(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Run commands in one pipeline; a reply or an error for each.
+    def send(self, commands: Sequence[Sequence[Value]], *, claim: str = "") -> list[Any]:
+        """Run commands in one pipeline; a reply or an error for each. They reach no server with
+        another history than `claim`, if it is given.
 
         When the connection breaks, it is everybody's error: each of them may have run.
         """
@@ -89,7 +90,7 @@ class SyncWire:
             reason = f"its {MAX_CONNECTIONS} connections are all in use by other threads"
             return [StoreUnavailable(reason=reason)] * len(commands)
         try:
-            return self._piped(self._client, commands)
+            return self._piped(self._client, commands, claim)
         except Exception as error:
             self.doubt()
             return [error] * len(commands)
@@ -136,9 +137,13 @@ class SyncWire:
         close_sync(self._client)
         close_sync(self._blocking)
 
-    @staticmethod
-    def _piped(client: Redis, commands: Sequence[Sequence[Value]]) -> list[Any]:
+    def _piped(
+        self, client: Redis, commands: Sequence[Sequence[Value]], claim: str = ""
+    ) -> list[Any]:
         with client.pipeline(transaction=False) as pipe:
             for args in commands:
                 pipe.execute_command(*args)  # type: ignore[no-untyped-call]
+            # The pipeline's own choice, made before it sends: whoever is behind it is known then.
+            pipe.connection = client.connection_pool.get_connection()
+            self.history.check(pipe.connection, [claim])
             return list(pipe.execute(raise_on_error=False))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -46,7 +46,7 @@ class Wire:
         """Called when a connection broke: what answers afterwards may be another server."""
         self._client = client
         self._blocking = blocking
-        self._queue: deque[Group] = deque()
+        self._queue: deque[tuple[str, Group]] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self._closed = False
@@ -74,10 +74,10 @@ class Wire:
         """A server behind clients that somebody made, and that knows no replication."""
         return cls(client, blocking, name="the given client", history=History(NO_REPLICATION))
 
-    async def send(self, commands: Sequence[Command]) -> list[Any]:
+    async def send(self, commands: Sequence[Command], *, claim: str = "") -> list[Any]:
         """Run commands that leave together, in this order, on one connection; a reply or an
-        error for each."""
-        return await asyncio.gather(*self._issue(commands), return_exceptions=True)
+        error for each. They reach no server with another history than `claim`, if it is given."""
+        return await asyncio.gather(*self._issue(commands, claim), return_exceptions=True)
 
     async def block(self, commands: Sequence[Command], *, block_s: float) -> Any:
         """Run a blocking read, with what must precede it, on a connection of its own; its reply
@@ -128,16 +128,16 @@ class Wire:
         refuse_if(self._closed)
         try:
             async with asyncio.timeout(block_s + BLOCKING_SLACK_S):
-                return await _piped(self._blocking, commands)
+                return await self._piped(self._blocking, commands)
         except Exception:
             await self.doubt()
             raise
 
-    def _issue(self, commands: Sequence[Command]) -> list[asyncio.Future[Any]]:
+    def _issue(self, commands: Sequence[Command], claim: str) -> list[asyncio.Future[Any]]:
         refuse_if(self._closed)
         loop = asyncio.get_running_loop()
         group: Group = [(command, loop.create_future()) for command in commands]
-        self._queue.append(group)
+        self._queue.append((claim, group))
         if not self._scheduled and len(self._in_flight) < MAX_IN_FLIGHT:
             self._scheduled = True
             loop.call_soon(self._flush)
@@ -146,13 +146,15 @@ class Wire:
     def _flush(self) -> None:
         self._scheduled = False
         batch: Group = []
+        claims: set[str] = set()
         while self._queue and len(batch) < MAX_BATCH:
-            group = self._queue.popleft()
+            claim, group = self._queue.popleft()
             # What nobody waits for any more is not sent: it would only be late.
             if not all(future.cancelled() for _, future in group):
                 batch += group
+                claims.add(claim)
         if batch:
-            task = asyncio.get_running_loop().create_task(self._send(batch))
+            task = asyncio.get_running_loop().create_task(self._send(batch, claims))
             self._in_flight.add(task)
             task.add_done_callback(self._landed)
 
@@ -161,9 +163,9 @@ class Wire:
         if self._queue and not self._scheduled:
             self._flush()
 
-    async def _send(self, batch: Group) -> None:
+    async def _send(self, batch: Group, claims: Collection[str]) -> None:
         try:
-            replies = await _piped(self._client, [command for command, _ in batch])
+            replies = await self._piped(self._client, [command for command, _ in batch], claims)
         except Exception as error:
             for _, future in batch:
                 if not future.done():
@@ -185,9 +187,13 @@ class Wire:
             else:
                 future.set_result(reply)
 
-
-async def _piped(client: Redis, commands: Sequence[Command]) -> list[Any]:
-    async with client.pipeline(transaction=False) as pipe:
-        for command in commands:
-            pipe.execute_command(*command)
-        return list(await pipe.execute(raise_on_error=False))
+    async def _piped(
+        self, client: Redis, commands: Sequence[Command], claims: Collection[str] = ()
+    ) -> list[Any]:
+        async with client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            # The pipeline's own choice, made before it sends: whoever is behind it is known then.
+            pipe.connection = await client.connection_pool.get_connection()  # type: ignore[no-untyped-call]
+            self.history.check(pipe.connection, claims)
+            return list(await pipe.execute(raise_on_error=False))
