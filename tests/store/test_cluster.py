@@ -253,6 +253,31 @@ async def test_a_promoted_replica_takes_over_and_begins_an_epoch() -> None:
             assert await drive.redis("HGET", drive.shared("meta"), "epoch") == "2"
 
 
+async def test_a_master_that_the_others_have_lost_is_not_believed_for_ever() -> None:
+    """It answers, with a map of old, and serves nothing."""
+    with running_cluster(replicas=1) as cluster:
+        lost = cluster.masters()[0]
+        replica = cluster.replica_of(lost)
+        others = [node for node in cluster.nodes if node is not lost]
+        url = "redis+cluster://" + ",".join(node.address for node in (lost, *others))
+        async with stores_on(await Executor.connect(url), SETTINGS) as stores:
+            producer = stores.producer
+            session = next(
+                name
+                for name in map("web:{}".format, range(1000))
+                if cluster.master_of(producer.keys.of(name).session(name, "head")) is lost
+            )
+            await producer.submit(message("m1", session))
+            cluster.kill(lost)
+            cluster.until_promoted(replica)
+            lost.start_apart()
+            answer = await producer.submit(message("m2", session), timeout_s=20)
+            assert isinstance(answer, Submitted)
+            async with stores_on(await Executor.connect(url), SETTINGS) as later:
+                answer = await later.producer.submit(message("m3", session), timeout_s=20)
+                assert isinstance(answer, Submitted)
+
+
 async def test_nobody_who_answers_is_no_answer() -> None:
     with running_cluster() as cluster:
         async with stores_on(await Executor.connect(cluster.url), SETTINGS) as stores:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -47,6 +48,15 @@ class ClusterNode(Node):
         except GONE:
             return {}
         return {one["node_id"]: Seen.of(one) for one in lines.values()}
+
+    def start_apart(self) -> None:
+        """Start a killed node where clients find it and no other node does, nor it any of them."""
+        file = self.directory / "nodes.conf"
+        file.write_text(re.sub(r"@\d+", lambda _: f"@{free_port()}", file.read_text()))
+        kept = list(self._args)
+        kept[kept.index("--cluster-port") + 1] = str(free_port())
+        self._args = kept
+        self.start_again()
 
     def _own_args(self) -> Sequence[str]:
         self.bus_port = free_port()

@@ -85,6 +85,8 @@ class Cluster:
         self._map = SlotMap((), (), ())
         self._moved: dict[int, Address] = {}
         """Slots that are elsewhere than the map says."""
+        self._told_by: Address | None = None
+        """The node that gave the map."""
         self._stale = True
         self._refreshing = asyncio.Lock()
         self._wires: dict[Address, Wire] = {}
@@ -153,7 +155,11 @@ class Cluster:
         async with self._refreshing:
             if not self._stale:
                 return
-            known = dict.fromkeys((*self._map.nodes, *self._target.nodes))
+            known = list(dict.fromkeys((*self._map.nodes, *self._target.nodes)))
+            if self._told_by in known:
+                # It comes last: the others may have lost it and promoted its replica.
+                first = known.index(self._told_by) + 1
+                known = known[first:] + known[:first]
             reason = "no node was asked"
             for address in known:
                 try:
@@ -163,6 +169,7 @@ class Cluster:
                     continue
                 if found.ranges:
                     self._map, self._moved, self._stale = found, {}, False
+                    self._told_by = address
                     return
                 reason = "it serves no slots"
             raise StoreUnavailable(reason=f"no node of the Cluster answers: {reason}")
