@@ -26,6 +26,7 @@ from changeover_shared._store.sync_store import SyncStore
 from tests.support.driving import ROUTE, SESSION, Driver
 from tests.support.fleet import small_settings, stores_on
 from tests.support.nodes import running_node
+from tests.support.proxy import proxy_before
 from tests.support.sentinel import running_sentinel
 from tests.support.servers import SERVERS, running_server
 
@@ -130,6 +131,44 @@ def test_the_same_with_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
             assert errors == [StoreUnavailable, StoreUnavailable]
             head = fleet.keys.of(SESSION).session(SESSION, "head")
         assert server.client.hget(head, "n") == "1"
+
+
+async def test_a_connection_that_was_busy_while_its_server_was_replaced_is_used_no_more() -> None:
+    """A primary that was frozen and replaced answers again, and would still take writes."""
+    with running_node("redis") as old, running_node("redis") as new, proxy_before(old.url) as proxy:
+        async with stores_on(await Executor.connect(proxy.url), SETTINGS) as stores:
+            await stores.producer.submit(message("m1"))
+            with old.frozen():
+                busy = asyncio.create_task(stores.producer.submit(message("m2")))
+                await asyncio.to_thread(proxy.wait_for, "EVALSHA", proxy.heard("EVALSHA") + 1)
+                proxy.lead_to(new.url)
+                with pytest.raises(StoreUnavailable, match="another server"):
+                    await stores.executor.blocking("BZPOPMIN", "k", "1", block_s=1)
+            await busy
+            await stores.producer.submit(message("m3"))
+            drive = Driver(stores)
+            assert new.client.hexists(drive.key("receipts"), "m3")
+            assert not old.client.hexists(drive.key("receipts"), "m3")
+
+
+def test_a_thread_that_was_busy_meanwhile_leaves_its_connection_as_well() -> None:
+    with running_node("redis") as old, running_node("redis") as new, proxy_before(old.url) as proxy:
+        with (
+            closing(SyncStore.open(proxy.url, SETTINGS)) as store,
+            ThreadPoolExecutor(1) as thread,
+        ):
+            store.submit(message("m1"))
+            with old.frozen():
+                busy = thread.submit(store.submit, message("m2"))
+                proxy.wait_for("EVALSHA", proxy.heard("EVALSHA") + 1)
+                proxy.lead_to(new.url)
+                with pytest.raises(StoreUnavailable, match="another server"):
+                    store.wait_journal(SESSION, after=0, block_ms=1)
+            busy.result()
+            store.submit(message("m3"))
+            receipts = store.keys.of(SESSION).session(SESSION, "receipts")
+        assert new.client.hexists(receipts, "m3")
+        assert not old.client.hexists(receipts, "m3")
 
 
 async def test_a_replica_is_no_place_to_write_to() -> None:

@@ -132,6 +132,16 @@ class Proxy:
 
         self._in_loop(cut())
 
+    def lead_to(self, url: str) -> None:
+        """Take new connections to another server; those that are open stay where they are."""
+        parts = urlsplit(url)
+        assert parts.hostname and parts.port, url
+        self._upstream = (parts.hostname, parts.port)
+
+    def heard(self, command: str) -> int:
+        """How many such commands have come."""
+        return self._heard[command.encode()]
+
     def wait_for(self, command: str, count: int = 1) -> None:
         """Return once the proxy has heard so many such commands. Blocks the thread."""
         wanted = command.encode()
