@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._store.barrier import Need
 from changeover_shared._store.executor import Executor
+from changeover_shared._store.keys import Keys
 from changeover_shared._store.records import Create, Submit, Submitted
 from changeover_shared._store.slots import slot_of
 from changeover_shared._store.sync_store import SyncStore
@@ -235,6 +236,27 @@ async def test_a_dead_master_stops_its_own_partitions_only() -> None:
             ]
             assert refused == theirs
             assert theirs != sessions
+
+
+async def test_what_names_no_key_is_asked_of_a_master_that_answers() -> None:
+    """A dead master keeps nobody from joining, and no worker from renewing what is elsewhere."""
+    with running_cluster(node_timeout_ms=60_000) as cluster:
+        first = cluster.master_of("{06S}")  # slot 0: the first one of every map
+        keys = next(
+            keys
+            for keys in (Keys(f"f{i}", 4) for i in range(100))
+            if cluster.master_of(keys.config) is not first is not cluster.master_of(keys.secret)
+        )
+        settings = small_settings(prefix=keys.prefix)
+        async with stores_on(await Executor.connect(cluster.url), settings) as stores:
+            cluster.kill(first)
+            with suppress(StoreUnavailable):
+                await stores.producer.read_time()
+            assert await stores.producer.read_time()
+            async with stores_on(await Executor.connect(cluster.url), settings) as later:
+                assert await later.producer.read_time()
+            with closing(SyncStore.open(cluster.url, settings)) as store:
+                assert store.read_time()
 
 
 async def test_a_promoted_replica_takes_over_and_begins_an_epoch() -> None:

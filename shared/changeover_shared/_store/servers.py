@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from redis import exceptions as foreign
@@ -90,16 +91,18 @@ class Cluster:
         self._stale = True
         self._refreshing = asyncio.Lock()
         self._wires: dict[Address, Wire] = {}
+        self._doubts = 0
+        self._doubted: dict[Address, int] = {}
+        """Servers that did not answer, and which doubt of all was the latest one."""
 
     async def of(self, key: str | None) -> Wire:
         """The primary of a key's slot; of no key, any."""
         if self._stale:
             await self._refresh()
         if key is None:
-            address = next(iter(self._map.primaries), None)
-        else:
-            slot = slot_of(key)
-            address = self._moved.get(slot) or self._map.primary_of(slot)
+            return await self._any()
+        slot = slot_of(key)
+        address = self._moved.get(slot) or self._map.primary_of(slot)
         if address is None:
             self._stale = True
             raise StoreUnavailable(reason=f"no primary serves the slot of {key!r}")
@@ -107,6 +110,19 @@ class Cluster:
         if not wire.history.replid:
             await wire.met()
         return wire
+
+    async def _any(self) -> Wire:
+        """A primary that has answered when it was asked last, if there is one."""
+        lost: Exception = StoreUnavailable(reason="no primary is known")
+        for address in sorted(self._map.primaries, key=lambda one: self._doubted.get(one, 0)):
+            wire = self._wire(address)
+            try:
+                await wire.met()
+            except (OSError, foreign.RedisError, StoreUnavailable) as error:
+                lost = error
+            else:
+                return wire
+        raise lost
 
     async def every(self) -> Sequence[Wire]:
         """Every primary that serves slots."""
@@ -144,11 +160,13 @@ class Cluster:
             wire = self._wires[address] = Wire.to(
                 self._target.at(*address), name=self._name, timeout_s=self._timeout_s
             )
-            wire.on_lost = self._doubt
+            wire.on_lost = partial(self._doubt, address)
         return wire
 
-    def _doubt(self) -> None:
+    def _doubt(self, address: Address) -> None:
         """Ask for the map anew before it is used again: a replica may have been promoted."""
+        self._doubts += 1
+        self._doubted[address] = self._doubts
         self._stale = True
 
     async def _refresh(self) -> None:

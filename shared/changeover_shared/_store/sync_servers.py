@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from redis import exceptions as foreign
@@ -91,16 +92,18 @@ class SyncCluster:
         self._stale = True
         self._refreshing = threading.Lock()
         self._wires: dict[Address, SyncWire] = {}
+        self._doubts = 0
+        self._doubted: dict[Address, int] = {}
+        """Servers that did not answer, and which doubt of all was the latest one."""
 
     def of(self, key: str | None) -> SyncWire:
         """The primary of a key's slot; of no key, any."""
         if self._stale:
             self._refresh()
         if key is None:
-            address = next(iter(self._map.primaries), None)
-        else:
-            slot = slot_of(key)
-            address = self._moved.get(slot) or self._map.primary_of(slot)
+            return self._any()
+        slot = slot_of(key)
+        address = self._moved.get(slot) or self._map.primary_of(slot)
         if address is None:
             self._stale = True
             raise StoreUnavailable(reason=f"no primary serves the slot of {key!r}")
@@ -108,6 +111,19 @@ class SyncCluster:
         if not wire.history.replid:
             wire.met()
         return wire
+
+    def _any(self) -> SyncWire:
+        """A primary that has answered when it was asked last, if there is one."""
+        lost: Exception = StoreUnavailable(reason="no primary is known")
+        for address in sorted(self._map.primaries, key=lambda one: self._doubted.get(one, 0)):
+            wire = self._wire(address)
+            try:
+                wire.met()
+            except (OSError, foreign.RedisError, StoreUnavailable) as error:
+                lost = error
+            else:
+                return wire
+        raise lost
 
     def every(self) -> Sequence[SyncWire]:
         """Every primary that serves slots."""
@@ -145,11 +161,13 @@ class SyncCluster:
             wire = self._wires[address] = SyncWire.to(
                 self._target.at(*address), name=self._name, timeout_s=self._timeout_s
             )
-            wire.on_lost = self._doubt
+            wire.on_lost = partial(self._doubt, address)
         return wire
 
-    def _doubt(self) -> None:
+    def _doubt(self, address: Address) -> None:
         """Ask for the map anew before it is used again: a replica may have been promoted."""
+        self._doubts += 1
+        self._doubted[address] = self._doubts
         self._stale = True
 
     def _refresh(self) -> None:
