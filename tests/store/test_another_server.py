@@ -28,7 +28,7 @@ from tests.support.fleet import small_settings, stores_on
 from tests.support.nodes import running_node
 from tests.support.proxy import proxy_before
 from tests.support.sentinel import running_sentinel
-from tests.support.servers import SERVERS, running_server
+from tests.support.servers import SERVERS, free_port, running_server
 
 AOF = ("--appendonly", "yes", "--appendfsync", "always")
 SETTINGS = small_settings()
@@ -226,6 +226,18 @@ async def test_a_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         await executor.command("ZADD", "k", "1", "a", "2", "b")
         assert sorted([(await one)[1] for one in waiting]) == [b"a", b"b"]
         await executor.aclose()
+
+
+async def test_a_sentinel_that_does_not_answer_is_named_by_its_address() -> None:
+    url = f"redis+sentinel://127.0.0.1:{free_port()}/main"
+    with pytest.raises(StoreUnavailable) as waiting:
+        await Store.open(url, SETTINGS)
+    with pytest.raises(StoreUnavailable) as blocking:
+        SyncStore.open(url, SETTINGS)
+    address = url.split("/")[2]
+    for refusal in (waiting, blocking):
+        assert f": {address} - network:ConnectionError" in refusal.value.reason
+        assert "<" not in refusal.value.reason
 
 
 def test_more_threads_than_connections_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

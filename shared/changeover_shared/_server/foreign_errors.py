@@ -7,6 +7,7 @@ what it is so that nothing retries or hides it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum, auto
@@ -161,8 +162,15 @@ def _meaning_of_answer(error: BaseException) -> Meaning:
     return BY_NAME.get(name_of(error), Meaning.BUG)
 
 
+_SENTINEL = re.compile(
+    r"<redis\.(?:asyncio\.)?client\.Redis\(.*?\bhost=([^,]+),port=(\d+).*?\)>\)>\)>"
+)
+"""A Sentinel as redis-py shows the client that asked it, a thousand letters long."""
+
+
 def _reason(error: BaseException) -> str:
     text, name = str(error) or type(error).__name__, name_of(error)
+    text = _SENTINEL.sub(r"\1:\2", text)
     if not name or name == "ERR" or text.startswith(name):
         return text
     return f"{name} {text}"

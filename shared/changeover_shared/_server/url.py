@@ -119,6 +119,7 @@ def parse_url(url: str) -> Target:
     try:
         parts = urlsplit(url)
         port = parts.port if kind == "single" else None
+        host = _host(parts.hostname or "") if kind == "single" else ""
         nodes = _nodes(parts.netloc, kind) if kind != "single" else ()
     except ValueError:
         # Its text may quote a part of the password, so it is not chained.
@@ -171,7 +172,7 @@ def parse_url(url: str) -> Target:
         )
     return Target(
         scheme=scheme,
-        host=unquote(parts.hostname or ""),
+        host=host,
         port=port or 6379,
         db=db,
         username=username,
@@ -182,14 +183,25 @@ def parse_url(url: str) -> Target:
 
 def _nodes(netloc: str, kind: Kind) -> tuple[tuple[str, int], ...]:
     """The `host:port,host:port` of a Cluster or of sentinels. Raises `ValueError`."""
+    if netloc.count("@") > 1:
+        raise ValueError("one user for all")
     places = (urlsplit(f"//{place}") for place in netloc.rpartition("@")[2].split(","))
     found = []
     for place in places:
         port = place.port if place.port is not None else _DEFAULT_PORTS[kind]
         if not place.hostname or port == 0 or place.path:
             raise ValueError("no host")
-        found.append((unquote(place.hostname), port))
+        found.append((_host(place.hostname), port))
     return tuple(found)
+
+
+def _host(text: str) -> str:
+    """A host's name as it is looked up. Raises `ValueError` for one that cannot be."""
+    host = unquote(text)
+    if "\0" in host:
+        raise ValueError("a NUL byte")
+    host.encode("idna")
+    return host
 
 
 def _embedded(url: str) -> Target:
@@ -216,6 +228,8 @@ def _options(parts: SplitResult, *, allowed: tuple[str, ...]) -> dict[str, str]:
     if not options.keys() <= set(allowed):
         # Unnamed: with an unescaped ? in the password, the name is a piece of it.
         raise _invalid(f"has an unknown option; {parts.scheme}:// takes {', '.join(allowed)}")
+    if "ssl_keyfile" in options and "ssl_certfile" not in options:
+        raise _invalid("ssl_keyfile is of no use without the certificate in ssl_certfile")
     for name, values in _TLS_VALUES.items():
         if options.get(name, values[0]) not in values:
             raise _invalid(f"{name} must be one of {', '.join(values)}")
@@ -227,7 +241,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _db(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise _invalid("the database, after the last /, is not a number")
     return int(text)
 
