@@ -6,6 +6,7 @@ Source: redis.io/commands/wait and /waitaof; answer f of the protocol.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from typing import Any
@@ -18,11 +19,12 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Confirmation, Fleet
 from changeover_shared._store.keys import PartitionKeys
 from changeover_shared._store.records import Commit, Committed, Create, Submit, Submitted
+from changeover_shared._store.store import Store
 from changeover_shared._store.sync_store import SyncStore
 from changeover_shared._words import CommitKind
 from tests.support.driving import ROUTE, SESSION, TTL_MS, Driver
 from tests.support.fleet import Stores, small_settings, stores_on
-from tests.support.nodes import Node
+from tests.support.nodes import Node, running_node
 from tests.support.processes import wait_until
 from tests.support.sentinel import RunningSentinel, running_sentinel
 from tests.support.servers import running_server
@@ -81,6 +83,9 @@ async def test_a_submission_counts_once_the_replica_has_it(
         assert await waits(stores) == before + 1
         key = stores.producer.keys.of(SESSION).session(SESSION, "receipts")
         assert replica.client.hexists(key, "m1")
+        barrier = stores.producer.keys.of(SESSION).named("barrier")
+        written = await stores.executor.command("GET", barrier)
+        assert written == b"1", "WAIT promises something for what its connection wrote"
 
 
 async def test_submissions_of_one_tick_share_a_barrier(
@@ -144,6 +149,23 @@ async def test_controls_and_deletions_wait_as_well(group: RunningSentinel, repli
                 await stores.producer.cancel(SESSION, "m1")
             with pytest.raises(NotDurable, match="it was done"):
                 await stores.producer.upkeep.delete(SESSION)
+
+
+async def test_an_interrupt_waits_also_where_it_joins_another(
+    group: RunningSentinel, replica: Node
+) -> None:
+    async with fleet_on(group.url, durability="replica", durability_timeout="50ms") as stores:
+        drive = Driver(stores)
+        await stores.producer.submit(message())
+        await stores.worker.commit(await held(drive), commit_of("k1", 0, False))
+        create = Create(ROUTE, "assistant")
+        for name in ("i1", "i2"):
+            asked = Submit(SESSION, name, f"d:{name}", "ctl", "body", create, may_create=False)
+            with replica.frozen(), pytest.raises(NotDurable):
+                await stores.producer.submit(asked)
+        (joined,) = await stores.producer.submissions([(SESSION, "i2")])
+        assert joined is not None
+        assert joined.ending is not None, "settled at once, and yet it waits"
 
 
 async def test_a_commit_that_allows_effects_waits_until_the_replica_has_it(
@@ -236,6 +258,32 @@ async def test_a_server_that_writes_to_its_disk_first_needs_no_asking() -> None:
     with running_server("redis", ["--appendonly", "yes", "--appendfsync", "always"]) as url:
         async with fleet_on(url, durability="fsync") as stores:
             assert isinstance(await stores.producer.submit(message()), Submitted)
+
+
+@pytest.mark.parametrize("open_store", [Store.open, SyncStore.open])
+async def test_whether_a_server_writes_to_its_disk_first_is_asked_again_of_another(
+    open_store: Any,
+) -> None:
+    """Hole 28: the server may have come back with other settings."""
+    always = ["--appendonly", "yes", "--appendfsync", "always"]
+    with running_node("redis", always) as server:
+        store = open_store(server.url, small_settings(durability="fsync"))
+        store = await settled(store)
+        try:
+            await settled(store.submit(message()))
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start_again)
+            server.client.config_set("appendfsync", "everysec")
+            with pytest.raises(ServerUnfit, match="fsync needs"):
+                await settled(store.submit(message("m2")))
+        finally:
+            close = store.close if isinstance(store, SyncStore) else store.aclose
+            await settled(close())
+
+
+async def settled(answer: Any) -> Any:
+    """What either store answers."""
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 async def test_a_submission_counts_once_the_disk_has_it() -> None:

@@ -78,7 +78,9 @@ class Fleet:
         """Limits that this process was told and that do not hold."""
         self.payloads = payloads
         """How what it holds of conversations is stored."""
-        self._fsyncs: bool | None = None
+        self._fsyncs: tuple[int, bool] | None = None
+        """Whether the servers fsync each write, and how often they had changed when they were
+        asked."""
 
     @property
     def clock(self) -> ServerClock:
@@ -260,9 +262,10 @@ class Fleet:
         """Whether an answer of the servers says by itself that their disks have it."""
         if durability != "fsync":
             return False
-        if self._fsyncs is None:
-            self._fsyncs = await fsyncs_each_write(self.executor)
-        return self._fsyncs
+        changes = self.executor.changes
+        if self._fsyncs is None or self._fsyncs[0] != changes:
+            self._fsyncs = (changes, await fsyncs_each_write(self.executor))
+        return self._fsyncs[1]
 
     async def ring(self, rung: Iterable[tuple[str, int]]) -> None:
         """Wake workers of (route, partition) pairs. A hint: never raises."""

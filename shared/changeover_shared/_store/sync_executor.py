@@ -134,6 +134,11 @@ class SyncExecutor:
         answers: dict[SyncWire, tuple[int, str]] = {}
         return [self._confirmed(key, need, answers) for key in keys]
 
+    @property
+    def changes(self) -> int:
+        """How often a server turned out to be another one, or the same after a restart."""
+        return self._servers.changes
+
     def close(self) -> None:
         """Close every connection; nothing is sent afterwards."""
         self._closed = True
