@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from collections.abc import Iterator
 
 from changeover_shared._checkpoint import Checkpoint, decode_checkpoint
 from changeover_shared._errors import (
@@ -26,6 +26,7 @@ from changeover_shared._results import (
     Refused,
     SessionInfo,
     TurnRecord,
+    shown_time,
 )
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import (
@@ -35,7 +36,6 @@ from changeover_shared._store.records import (
     SubmissionState,
     Submit,
     Submitted,
-    Wait,
 )
 from changeover_shared._words import Ending, SessionStatus, Status
 
@@ -56,6 +56,8 @@ _SHOWN: dict[Status, SessionStatus] = {
     Status.CLOSED: "closed",
     Status.DELETED: "deleted",
 }
+SHOWN_DUE = 3
+"""How many messages that wait for their time a session is shown with."""
 _CANCELS = {
     "CANCELLED": "cancelled",
     "RUNNING": "already_running",
@@ -183,7 +185,7 @@ def info_of(snapshot: Snapshot) -> SessionInfo:
         revision=head.rev,
         fence=head.fence,
         inbox=sum(1 for w in snapshot.work.waiting if w.kind != "answer" and not w.turn),
-        waiting=", ".join(map(_shown_wait, snapshot.work.waits)) or None,
+        waiting=", ".join(_waited_for(snapshot)) or None,
         usage=usage,
         context=json.loads(head.context or "{}"),
         metadata=checkpoint.metadata,
@@ -229,9 +231,12 @@ def checkpoint_of(snapshot: Snapshot) -> Checkpoint:
         return empty
 
 
-def _shown_wait(wait: Wait) -> str:
-    until = ""
-    if wait.deadline_ms:
-        at = datetime.fromtimestamp(wait.deadline_ms / 1000, UTC)
-        until = f" until {at.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
-    return f"{wait.kind} {wait.wait_id}{until}"
+def _waited_for(snapshot: Snapshot) -> Iterator[str]:
+    """What the open turn waits for, or the messages of an idle session whose time has not come."""
+    for wait in snapshot.work.waits:
+        until = f" until {shown_time(wait.deadline_ms)}" if wait.deadline_ms else ""
+        yield f"{wait.kind} {wait.wait_id}{until}"
+    if snapshot.head.status is Status.IDLE and not snapshot.work.waits:
+        due = (w for w in snapshot.work.waiting if w.due_ms and not w.turn)
+        for waiting in sorted(due, key=lambda one: (one.due_ms, one.n))[:SHOWN_DUE]:
+            yield f"submission {waiting.submission_id} until {shown_time(waiting.due_ms)}"

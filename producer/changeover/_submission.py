@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,10 +15,11 @@ from changeover_shared._events import Message as MessageEvent
 from changeover_shared._identifiers import identifier, name, new_submission_id
 from changeover_shared._items import Attachment, Json
 from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
-from changeover_shared._policies import AGENTS_DEFAULT, AnyPolicy, wish_of
+from changeover_shared._policies import AGENTS_DEFAULT, AnyPolicy, Debounce, wish_of
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Submit
+from changeover_shared._units import Duration, milliseconds
 
 MAX_ATTACHMENTS = 16
 MAX_ATTACHED_BYTES = 16 * 1024
@@ -26,6 +28,9 @@ MAX_METADATA_BYTES = 16 * 1024
 MAX_AUTHOR_BYTES = 256
 MAX_REASON_BYTES = 1024
 PRIORITIES = range(-2, 3)
+EPOCH = datetime.fromtimestamp(0, UTC)
+NOW_OR_NEVER = ("interrupt", "rollback")
+"""Policies that stop what runs, and so mean nothing at another time."""
 
 _METADATA: TypeAdapter[dict[str, Json]] = TypeAdapter(dict[str, Json])
 
@@ -55,6 +60,10 @@ class Submission:
     """What becomes of it while a turn runs or others wait; None for the agent's default."""
     priority: int = field(default=0, kw_only=True)
     """-2 to 2: a bounded head start, not a class."""
+    at: datetime | None = field(default=None, kw_only=True)
+    """When it may run, with a time zone; a time that has passed is now. Redis's clock counts."""
+    delay: Duration | None = field(default=None, kw_only=True)
+    """How long after its acceptance it may run."""
     context: Mapping[str, str] | None = field(default=None, kw_only=True)
     """What the worker sees of the session; fixed when it is created."""
     metadata: Mapping[str, Json] | None = field(default=None, kw_only=True)
@@ -73,6 +82,8 @@ class Options(TypedDict, total=False):
     queue: str | None
     policy: AnyPolicy | None
     priority: int
+    at: datetime | None
+    delay: Duration | None
     context: Mapping[str, str] | None
     metadata: Mapping[str, Json] | None
     model: str | None
@@ -106,6 +117,7 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
         text=op.text, attachments=op.attachments, author=op.author, submission_id=submission_id
     )
     wish = AGENTS_DEFAULT if wanted.policy is None else wish_of(wanted.policy)
+    due_ms, delay_ms = _time(wanted)
     agent = name(settings.agent if wanted.agent is None else wanted.agent, field="agent")
     queue = agent if wanted.queue is None else name(wanted.queue, field="queue")
     return Submit(
@@ -124,6 +136,8 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
         key=wish.key,
         quiet_ms=wish.quiet_ms,
         max_wait_ms=wish.max_wait_ms,
+        due_ms=due_ms,
+        delay_ms=delay_ms,
         priority=_priority(wanted.priority),
         event=event,
         durability=_durability(wanted.durability),
@@ -196,6 +210,30 @@ def _priority(value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value not in PRIORITIES:
         raise Invalid(field="priority", reason=f"{value!r:.80} is no whole number from -2 to 2")
     return value
+
+
+def _time(wanted: Submission) -> tuple[int, int]:
+    """When it may run, and how long after its acceptance, in milliseconds."""
+    at, delay = wanted.at, wanted.delay
+    if at is None and delay is None:
+        return 0, 0
+    field = "at" if delay is None else "delay"
+    if at is not None and delay is not None:
+        raise Invalid(field=field, reason="a message has one time: give at, or delay")
+    if isinstance(wanted.policy, Debounce) or wanted.policy in NOW_OR_NEVER:
+        reason = f"{_policy_word(wanted.policy)} acts on what runs when the message is accepted"
+        raise Invalid(field=field, reason=reason)
+    if delay is not None:
+        return 0, milliseconds(delay, field=field)
+    if not isinstance(at, datetime):
+        raise Invalid(field=field, reason=f"{at!r:.80} is no datetime")
+    if at.utcoffset() is None:
+        raise Invalid(field=field, reason=f"{at.isoformat()} has no time zone")
+    return max(0, (at - EPOCH) // timedelta(milliseconds=1)), 0
+
+
+def _policy_word(policy: AnyPolicy | None) -> str:
+    return "a debounce" if isinstance(policy, Debounce) else f"policy {policy}"
 
 
 def _durability(value: Durability | None) -> Durability | None:

@@ -15,7 +15,7 @@ from changeover_shared._errors import (
     UnknownSubmission,
     WaitTimeout,
 )
-from changeover_shared._results import Outcome, Receipt
+from changeover_shared._results import Outcome, Receipt, at
 from changeover_shared._store.records import SubmissionState
 from changeover_shared._store.store import Store
 
@@ -46,7 +46,7 @@ async def wait_for(store: Store, pair: Pair, timeout_s: float | None) -> Outcome
         pause = min(MAX_PAUSE_S, max(MIN_PAUSE_S, waited / 8))
         if timeout_s is not None:
             if waited >= timeout_s:
-                raise _timeout(pair, found, waited)
+                raise await _timeout(store, pair, found, waited)
             pause = min(pause, timeout_s - waited)
         await asyncio.sleep(pause)
 
@@ -73,7 +73,7 @@ async def wait_for_many(
                     late.append((pair, found))
         now = time.monotonic()
         if late and timeout_s is not None and now - started >= timeout_s:
-            raise _timeout(*late[0], now - started)
+            raise await _timeout(store, *late[0], now - started)
         pause = MIN_PAUSE_S if len(late) < len(waiting) else min(MAX_PAUSE_S, pause * 2)
         waiting = [pair for pair, _ in late]
         if waiting:
@@ -134,6 +134,21 @@ async def _unknown(store: Store, pair: Pair) -> UnknownSession | UnknownSubmissi
     return UnknownSubmission(session_id=pair[0], submission_id=pair[1])
 
 
-def _timeout(pair: Pair, state: SubmissionState, waited_s: float) -> WaitTimeout:
+async def _timeout(
+    store: Store, pair: Pair, state: SubmissionState, waited_s: float
+) -> WaitTimeout:
     receipt = Receipt(session_id=pair[0], submission_id=pair[1], answer="accepted", seq=state.seq)
-    return WaitTimeout(receipt=receipt, waited=timedelta(seconds=waited_s))
+    due_ms = await _due_ms(store, pair[0], state)
+    return WaitTimeout(
+        receipt=receipt,
+        waited=timedelta(seconds=waited_s),
+        due=at(due_ms) if due_ms > await store.now_ms() else None,
+    )
+
+
+async def _due_ms(store: Store, session_id: str, state: SubmissionState) -> int:
+    """When a submission that has not ended may run; 0 for at once, or if nobody can be asked."""
+    try:
+        return await store.due_ms(session_id, state.n)
+    except StoreUnavailable:
+        return 0

@@ -52,7 +52,8 @@ class RequestError(ChangeoverError):
 
 
 class Invalid(RequestError, ValueError):
-    """A field is not what it may be. Raised before any I/O; also a `ValueError`."""
+    """A field is not what it may be. Raised before any I/O, but for a time that Redis's clock says
+    is too far away; also a `ValueError`."""
 
     code = "invalid"
 
@@ -240,14 +241,17 @@ class WaitTimeout(RequestError):
 
     code = "wait_timeout"
 
-    def __init__(self, *, receipt: Receipt, waited: timedelta) -> None:
+    def __init__(self, *, receipt: Receipt, waited: timedelta, due: datetime | None = None) -> None:
+        goes_on = "it goes on" if due is None else f"it is due at {due.isoformat()}"
         super().__init__(
             f"submission {receipt.submission_id!r} of session {receipt.session_id!r} has not ended "
-            f"after {waited.total_seconds():g} s; it goes on; wait again with "
+            f"after {waited.total_seconds():g} s; {goes_on}; wait again with "
             f"client.wait({receipt.session_id!r}, {receipt.submission_id!r})"
         )
         self.receipt = receipt
         self.waited = waited
+        self.due = due
+        """When it may run, if its time has not come."""
 
 
 class NotCompleted(RequestError):

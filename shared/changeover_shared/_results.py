@@ -26,6 +26,11 @@ def at(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
+def shown_time(ms: int) -> str:
+    """The same as people read it: `2026-12-01T08:00:00Z`."""
+    return at(ms).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 class Receipt(Wire):
     """The answer to a submission that is durable now and will end exactly once."""
 
@@ -155,7 +160,7 @@ class SessionInfo(Wire):
     inbox: int = 0
     """Submissions that wait."""
     waiting: str | None = None
-    """What a parked session waits for."""
+    """What a parked session waits for, or an idle one whose messages have a time of their own."""
     usage: Usage = Usage()
     context: Mapping[str, str] = {}
     metadata: Mapping[str, Json] = {}

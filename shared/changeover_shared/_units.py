@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -39,6 +39,21 @@ def duration(value: Duration, *, field: str = "duration") -> timedelta:
 def milliseconds(value: Duration, *, field: str = "duration") -> int:
     """Return `value` in whole milliseconds."""
     return round(duration(value, field=field) / timedelta(milliseconds=1))
+
+
+def read_time(text: str, *, field: str = "at") -> datetime:
+    """Read a time as ISO 8601 writes it, with its zone: `2026-12-01T09:00+01:00`.
+
+    Raises `Invalid`.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.utcoffset() is None:
+        reason = f"{text!r:.80} is no time with a zone; write 2026-12-01T09:00+01:00"
+        raise Invalid(field=field, reason=reason)
+    return found
 
 
 def size(value: int | str, *, field: str = "size") -> int:

@@ -69,7 +69,7 @@ SCRIPTS = {
 FLEET = {"NO_FLEET", "LAYOUT", "EPOCH"}
 
 ELSEWHERE: dict[str, set[str]] = {
-    "submit": {"MISMATCH", "ORDER", "CLOSED", "ROUTE", "TOO_BIG", "TOO_OLD", "SKEW"},
+    "submit": {"MISMATCH", "ORDER", "CLOSED", "ROUTE", "TOO_BIG", "TOO_OLD", "SKEW", "TOO_FAR"},
     "control": {"ROUTE"},
     "delete": {"MOVED", "ROUTE", "CONTEXT"},
     "append": {"GAP", "DROPPED"},

@@ -263,6 +263,7 @@ SCENES: Final = (
     Scene("submit", "TOO_BIG", submitting(max_size=3), nobody),
     Scene("submit", "TOO_OLD", submitting(OLD_ID), with_a_floor),
     Scene("submit", "SKEW", submitting(FUTURE_ID), waiting),
+    Scene("submit", "TOO_FAR", submitting(due_ms=2**52), waiting),
     Scene("submit", "BUSY", submitting(max_depth=1), waiting),
     Scene("submit", "BUSY", submitting(max_bytes=1), waiting),
     Scene("submit", "BUSY", submitting(policy="reject"), running),

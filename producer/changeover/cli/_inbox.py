@@ -8,6 +8,7 @@ from changeover.cli._output import clock, one_line
 from changeover_shared._errors import UnknownSession
 from changeover_shared._identifiers import identifier
 from changeover_shared._items import Json, Wire
+from changeover_shared._results import shown_time
 from changeover_shared._server.url import redis_url
 from changeover_shared._settings import read_settings
 from changeover_shared._store.store import Store
@@ -24,6 +25,8 @@ class InboxItem(Wire):
     size: int
     """Bytes."""
     accepted_at_ms: int
+    due_at_ms: int | None
+    """When it may run; None for at once."""
     op: Json
     """What was submitted."""
 
@@ -48,6 +51,7 @@ async def read_inbox(session: str, url: str | None) -> tuple[InboxItem, ...]:
             turn_id=open_ones[entry.n].turn or None,
             size=open_ones[entry.n].size,
             accepted_at_ms=entry.accepted_ms,
+            due_at_ms=open_ones[entry.n].due_ms or None,
             op=json.loads(entry.body),
         )
         for entry in reversed(entries)
@@ -59,7 +63,8 @@ def inbox_line(item: InboxItem) -> str:
     """An item as people read it."""
     op = item.op if isinstance(item.op, dict) else {}
     what = op.get("text") or op.get("model") or op.get("type")
-    where = f"in {item.turn_id}" if item.turn_id else "waits"
+    until = f" until {shown_time(item.due_at_ms)}" if item.due_at_ms else ""
+    where = f"in {item.turn_id}" if item.turn_id else f"waits{until}"
     return (
         f"{item.n:>6}  {clock(item.accepted_at_ms)}  {where}  {item.submission_id}  "
         f"{one_line(str(what))}"

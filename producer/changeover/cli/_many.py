@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from changeover_shared._items import Attachment, Json
 from changeover_shared._policies import AnyPolicy, read_policy
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._settings import Durability
-from changeover_shared._units import Duration
+from changeover_shared._units import Duration, read_time
 from changeover_shared._words import Ending
 
 
@@ -47,6 +48,8 @@ class Line(BaseModel):
     model: str | None = None
     policy: str | None = None
     priority: int | None = None
+    at: str | None = None
+    delay: str | None = None
     author: str = "user"
     attachments: list[Attachment] = []
     context: dict[str, str] | None = None
@@ -62,6 +65,8 @@ class Defaults:
     policy: AnyPolicy | None
     priority: int
     durability: Durability | None
+    at: datetime | None = None
+    delay: Duration | None = None
 
 
 @dataclass
@@ -171,6 +176,9 @@ def parse(raw: bytes, defaults: Defaults, seen: Counter[str]) -> Submission:
         raise ValueError(_why(error)) from error
     digest = hashlib.sha256(raw.strip()).hexdigest()[:32]
     seen[digest] += 1
+    # A line's own time takes the place of the one of the command line, whichever it is.
+    own_time = line.at is not None or line.delay is not None
+    default_at = None if own_time else defaults.at
     return Submission(
         line.session,
         Message(line.text, attachments=tuple(line.attachments), author=line.author),
@@ -180,6 +188,8 @@ def parse(raw: bytes, defaults: Defaults, seen: Counter[str]) -> Submission:
         policy=defaults.policy if line.policy is None else read_policy(line.policy),
         priority=defaults.priority if line.priority is None else line.priority,
         model=line.model or defaults.model,
+        at=read_time(line.at, field="at") if line.at is not None else default_at,
+        delay=line.delay if own_time else defaults.delay,
         durability=defaults.durability,
         context=line.context,
         metadata=line.metadata,

@@ -117,6 +117,8 @@ def _print_whole(info: SessionInfo, view: View, *, as_json: bool) -> None:
         f"{info.fence} · seq {info.seq} · revision {info.revision} · inbox {info.inbox}"
     )
     say(f"  tokens {info.usage.total_tokens} · updated {ago(_now_ms() - info.updated_at_ms)}")
+    if info.waiting:
+        say(f"  waits for {info.waiting}")
     if len(view.messages) > _MESSAGES:
         note(f"the newest of {len(view.messages)} messages; all: --transcript")
     for message in view.messages[-_MESSAGES:]:

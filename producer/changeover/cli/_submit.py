@@ -22,7 +22,7 @@ from changeover_shared._exit_codes import DONE, ENDED_BADLY
 from changeover_shared._policies import read_policy
 from changeover_shared._results import Outcome, Receipt
 from changeover_shared._settings import Durability
-from changeover_shared._units import duration
+from changeover_shared._units import duration, read_time
 from changeover_shared._words import Ending
 
 
@@ -60,6 +60,18 @@ def submit(
             parser=one_of(*get_args(Durability)),
         ),
     ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option("--delay", metavar="5m", help="Run it so long after it was accepted."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="Run it then, on Redis's clock: 2026-12-01T09:00+01:00, or …Z.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the ending.")] = False,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="30s", help="Wait no longer than this.")
@@ -81,12 +93,19 @@ def submit(
         raise typer.BadParameter("--timeout bounds --wait")
     safe = cast(Durability | None, durability)
     chosen = None if policy is None else read_policy(policy)
+    when = None if at is None else read_time(at, field="--at")
     span = None if timeout is None else duration(timeout, field="--timeout")
     if many is not None:
         if session is not None or submission_id is not None:
             raise typer.BadParameter("--many takes its sessions, texts and ids from the file")
         defaults = Defaults(
-            agent=agent, model=model, policy=chosen, priority=priority, durability=safe
+            agent=agent,
+            model=model,
+            policy=chosen,
+            priority=priority,
+            durability=safe,
+            at=when,
+            delay=delay,
         )
         sending = submit_file(many, defaults, url=redis, wait=wait, timeout=span, as_json=as_json)
         raise typer.Exit(_run(sending))
@@ -105,6 +124,8 @@ def submit(
                 policy=chosen,
                 priority=priority,
                 durability=safe,
+                at=when,
+                delay=delay,
             )
             if not wait:
                 _show_receipt(receipt, as_json=as_json)
@@ -121,8 +142,9 @@ class StillRunning(WaitTimeout):
 
     def __str__(self) -> str:
         session, submission = self.receipt.session_id, self.receipt.submission_id
+        goes_on = "it goes on" if self.due is None else f"it is due at {self.due.isoformat()}"
         return (
-            f"{submission} of {session} has not ended after {_waited(self.waited)}; it goes on; "
+            f"{submission} of {session} has not ended after {_waited(self.waited)}; {goes_on}; "
             f"changeover follow {session} --from {max(0, self.receipt.seq - 1)} "
             f"--until {submission}"
         )
@@ -132,7 +154,7 @@ def _run(sending: Coroutine[Any, Any, int]) -> int:
     try:
         return asyncio.run(sending)
     except WaitTimeout as late:
-        raise StillRunning(receipt=late.receipt, waited=late.waited) from late
+        raise StillRunning(receipt=late.receipt, waited=late.waited, due=late.due) from late
 
 
 def _waited(span: timedelta) -> str:

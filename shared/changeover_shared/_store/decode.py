@@ -18,6 +18,7 @@ from changeover_shared._errors import (
     Deleted,
     IdExpired,
     IdReused,
+    Invalid,
     LeaseError,
     LeaseExpired,
     LeaseGone,
@@ -55,6 +56,7 @@ from changeover_shared._store.records import (
     Waiting,
     Work,
 )
+from changeover_shared._units import show_duration
 from changeover_shared._words import Ending, Status
 
 Entry = tuple[bytes, dict[bytes, bytes]]
@@ -303,6 +305,11 @@ def _refusal(word: str, values: list[Any], asked: Submit) -> ChangeoverError:
             )
         case "SKEW":
             return IdExpired(submission_id=submission_id, reason="is from the future")
+        case "TOO_FAR":
+            field = "delay" if asked.delay_ms else "at"
+            limit = show_duration(timedelta(milliseconds=int(values[0])))
+            reason = f"it is more than {limit} from now on Redis's clock"
+            return Invalid(field=field, reason=reason, unchanged="nothing was accepted")
         case "BUSY":
             return Busy(
                 session_id=session_id,

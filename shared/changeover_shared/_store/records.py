@@ -343,6 +343,9 @@ class Submit:
     target: str = ""
     """An answer's wait id, or the turn that a control names ('' for the running one)."""
     due_ms: int = 0
+    """When it may run, on Redis's clock; 0 for at once."""
+    delay_ms: int = 0
+    """How long after its acceptance it may run."""
     priority: int = 0
     may_create: bool = True
     event: Event | None = None

@@ -112,6 +112,7 @@ def submit(
         "target": asked.target,
         "body": asked.body,
         "due": asked.due_ms,
+        "delay": asked.delay_ms,
         "quiet": asked.quiet_ms,
         "max_wait": asked.max_wait_ms,
         "priority": asked.priority,

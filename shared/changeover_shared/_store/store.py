@@ -154,6 +154,11 @@ class Store:
             for (_, submission), value in zip(named, values, strict=True)
         ]
 
+    async def due_ms(self, session_id: str, n: int) -> int:
+        """When an open submission may run, by its position; 0 for at once, or when it has ended."""
+        found = await self._fleet.executor.command("HGET", self._key(session_id, "work"), n)
+        return decode.work([str(n).encode(), found]).waiting[0].due_ms if found else 0
+
     async def snapshot(self, session_id: str) -> Snapshot | None:
         """A session as it stands; None when it is unknown."""
         return (await self.snapshots([session_id]))[0]

@@ -154,6 +154,11 @@ class SyncStore:
             for (_, submission), value in zip(named, values, strict=True)
         ]
 
+    def due_ms(self, session_id: str, n: int) -> int:
+        """When an open submission may run, by its position; 0 for at once, or when it has ended."""
+        found = self._fleet.executor.command("HGET", self._key(session_id, "work"), n)
+        return decode.work([str(n).encode(), found]).waiting[0].due_ms if found else 0
+
     def snapshot(self, session_id: str) -> Snapshot | None:
         """A session as it stands; None when it is unknown."""
         return (self.snapshots([session_id]))[0]

@@ -36,7 +36,8 @@
 --          key         str   what `latest` and `debounce` replace and gather
 --          target      str   an answer's wait, or the turn that a control names
 --          body        str
---          due         int   0 for now
+--          due         int   when it may run, 0 for now
+--          delay       int   how long after its acceptance it may run, ms; 0 for at once
 --          quiet       int   debounce: how long to wait for more
 --          max_wait    int   debounce: how long at most since the first
 --          priority    int   -2 .. 2
@@ -72,11 +73,13 @@
 --          TOO_BIG     size limit
 --          TOO_OLD                   older than the deduplication floor
 --          SKEW                      from the future
+--          TOO_FAR     limit         it would run more than so many ms from now
 --          BUSY        scope depth limit retry_ms
 -- USES     clock fleet session journal settle place lease
 
 local RECEIPTS = 4096
 local HORIZON = 600000 -- how long a client library repeats, and how far ahead a clock may be
+local AHEAD = 31622400000 -- 366 days: what is accepted keeps its receipt until it has run
 
 local refused, epoch, pressure = fleet_guard(meta, partitions, layout, replid, not_after)
 if refused then return refused end
@@ -116,6 +119,12 @@ if policy == '' then
     end
   end
 end
+due, delay = tonumber(due), tonumber(delay)
+if delay > 0 then due = math.max(due, now + delay) end
+-- What has a time of its own is not gathered, and stops nothing before that time.
+if due > now and (policy == 'debounce' or policy == 'interrupt' or policy == 'rollback') then
+  policy, key = 'enqueue', ''
+end
 
 local function refuse(...)
   local word = ...
@@ -150,6 +159,7 @@ if id_time ~= '' then
   if tonumber(id_time) < num(s, 'dedup_floor') then return reply('TOO_OLD') end
   if tonumber(id_time) > now + HORIZON then return reply('SKEW') end
 end
+if due > now + AHEAD then return reply('TOO_FAR', int(AHEAD)) end
 
 -- Settled receipts that may be forgotten: past the window, or too many and past the horizon. One
 -- that leaves early raises the floor below which an unknown UUIDv7 is refused.
@@ -286,7 +296,6 @@ else
     end
   end
   if (policy == 'interrupt' or policy == 'rollback') and turn ~= '' then control(policy, '') end
-  due = tonumber(due)
   if policy == 'debounce' then
     -- Only what may share a turn with it, and no turn has given back.
     local gathered = positions(s, function(input)
