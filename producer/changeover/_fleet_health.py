@@ -157,15 +157,16 @@ def _unserved(looks: Sequence[PartitionLook], workers: Sequence[WorkerInfo]) -> 
             yield Finding(
                 level="fail",
                 code="format_too_new",
-                text=f"{many(count, 'session')} of queue {queue} are ready in format {written}, "
-                f"this release reads {FORMAT}",
+                text=f"{many(count, 'session')} of queue {queue} {'is' if count == 1 else 'are'} "
+                f"ready in format {written}, this release reads {FORMAT}",
                 remedy="start workers of the newer release",
             )
         elif queue not in served:
             yield Finding(
                 level="fail",
                 code="no_worker_for_queue",
-                text=f"{many(count, 'session')} of queue {queue} wait and no worker serves it"
+                text=f"{many(count, 'session')} of queue {queue} "
+                f"{'waits' if count == 1 else 'wait'} and no worker serves it"
                 + (f", for example {named[route]}" if route in named else ""),
                 remedy=f"changeover worker APP -q {queue}",
             )

@@ -110,7 +110,9 @@ class Closed(RequestError):
     code = "closed"
 
     def __init__(self, *, session_id: str) -> None:
-        super().__init__(f"session {session_id!r} is closed; nothing was accepted; use a new id")
+        super().__init__(
+            f"session {session_id!r} is closed; nothing was accepted; use another session"
+        )
         self.session_id = session_id
 
 
@@ -310,7 +312,7 @@ class StoreUnavailable(ChangeoverError):
         reason = reason.rstrip(".")
         if where is not None:
             text = (
-                f"no Redis answers at {where}: {reason}; nothing was sent; {_plain(where, reason)}"
+                f"no Redis answers at {where}: {reason}; nothing was sent; {_else(where, reason)}"
                 "start it, or name "
                 "another one: CHANGEOVER_REDIS_URL, or embedded://./.changeover for one of your own"
             )
@@ -328,8 +330,21 @@ class StoreUnavailable(ChangeoverError):
         """The server that could not be reached at all; None once it has answered."""
 
 
-def _plain(where: str, reason: str) -> str:
-    """What else may be wrong with a server whose URL asks for TLS."""
+_MISTAKEN = {
+    "Hostname mismatch": "use the host that its certificate names",
+    "certificate required": "give this process one: ssl_certfile and ssl_keyfile in the URL",
+    "certificate verify failed": "name the authority that signed it: ssl_ca_certs in the URL",
+    "cluster support disabled": "it is one server, use redis://",
+    "No master found": "check the name of the service in the URL",
+}
+"""What a reason may hold when a server does answer and the URL does not fit it."""
+
+
+def _else(where: str, reason: str) -> str:
+    """What is more likely than a server that does not run, if something is."""
+    for text, remedy in _MISTAKEN.items():
+        if text in reason:
+            return f"{remedy}; else "
     # A certificate that is refused shows that it does speak TLS.
     if not where.startswith("rediss://") or "certificate" in reason.lower():
         return ""

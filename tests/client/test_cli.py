@@ -706,6 +706,9 @@ def test_a_session_is_deleted_once_somebody_says_yes(
     again = run("delete", session, "--yes", "--json")
     assert (again.code, again.json) == (3, {"session_id": session, "deleted": False})
     assert run("delete", f"{session}:none", "--yes").code == 3
+    left = run("show", session).out.splitlines()
+    assert left[0] == f"{session} is deleted"
+    assert left[1].startswith("  agent - · queue - · model - · fence ")
     told = run("follow", session, "--from", "start")
     assert "deleted: old" in told.out.splitlines()[-1]
 

@@ -85,7 +85,7 @@ async def test_a_queue_that_nobody_serves_is_an_error(world: World) -> None:
     await registered(world)
     level, text, remedy = (await wrong(world))["no_worker_for_queue"]
     assert (level, remedy) == ("fail", "changeover worker APP -q other")
-    assert "1 session of queue other wait" in text
+    assert "1 session of queue other waits and" in text
     assert "web:1" in text
     await registered(world, queues=("assistant", "other"))
     assert await wrong(world) == {}

@@ -107,7 +107,7 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         UnknownSubmission(session_id="s:1", submission_id="m:1"),
         "no submission 'm:1'", "nothing was changed", "never accepted, or",
     ),
-    (Closed(session_id="s:1"), "is closed", "nothing was accepted", "use a new id"),
+    (Closed(session_id="s:1"), "is closed", "nothing was accepted", "use another session"),
     (SessionHeld(session_id="s:1", remaining_ms=7), "is held by a worker for 7 ms",
      "nothing was changed", "ask again"),
     (Deleted(session_id="s:1"), "was deleted", "nothing was accepted", "begins a new"),
@@ -164,6 +164,17 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
     (
         StoreUnavailable(reason="Timeout", where="rediss://h:6379/0"),
         "answers at rediss://h:6379/0: Timeout", "nothing was sent", "TLS, use redis://",
+    ),
+    *(
+        (StoreUnavailable(reason=reason, where=where), reason, "nothing was sent", remedy)
+        for where, reason, remedy in (
+            ("rediss://h", "certificate verify failed: x", "ssl_ca_certs in the URL; else"),
+            ("rediss://h", "certificate verify failed: Hostname mismatch", "certificate names"),
+            ("rediss://h", "alert certificate required", "ssl_certfile and ssl_keyfile"),
+            ("redis+cluster://h", "cluster support disabled", "use redis://; else start it"),
+            ("redis+sentinel://h/x", "No master found for 'x'", "the name of the service"),
+            ("redis://h", "Connection refused", "sent; start it"),
+        )
     ),
     (StoreUnavailable(reason="x"), "did not answer", "the outcome is unknown", "try again"),
     (

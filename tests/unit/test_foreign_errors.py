@@ -83,6 +83,7 @@ def test_an_answer_that_passes_is_no_answer_and_keeps_its_name(text: str, reason
         ("MOVED 3999 10.0.0.1:6381", "redis+cluster://"),
         ("DENIED Redis is running in protected mode", "with a password"),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", "CHANGEOVER_PREFIX"),
+        ("ERR unknown command 'SENTINEL', with args beginning with:", "it is no Sentinel"),
         ("ERR unknown command 'EVALSHA', with args beginning with:", "has this command"),
         ("ERR DB index is out of range", "(see CONFIG GET databases)"),
         ("ERR SELECT is not allowed in cluster mode", "use database 0"),

@@ -113,8 +113,8 @@ def _print_whole(info: SessionInfo, view: View, *, as_json: bool) -> None:
     holder = f" on {worker_of(info.worker)}" if info.worker else ""
     say(f"{info.session_id} is {info.status}{holder}", style="bold")
     say(
-        f"  agent {info.agent} · queue {info.queue} · model {info.model or '-'} · fence "
-        f"{info.fence} · seq {info.seq} · revision {info.revision} · inbox {info.inbox}"
+        f"  agent {info.agent or '-'} · queue {info.queue or '-'} · model {info.model or '-'} "
+        f"· fence {info.fence} · seq {info.seq} · revision {info.revision} · inbox {info.inbox}"
     )
     say(f"  tokens {info.usage.total_tokens} · updated {ago(_now_ms() - info.updated_at_ms)}")
     if info.waiting:

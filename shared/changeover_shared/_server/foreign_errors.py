@@ -89,6 +89,7 @@ BY_NAME: Mapping[str, Meaning] = {
 """Answers for which redis-py has no class."""
 
 _UNFIT_TEXTS: Mapping[str, str] = {
+    "unknown command 'SENTINEL'": "it is no Sentinel; use redis://, or the Sentinels' addresses",
     "unknown command": "use a server that has this command under its own name",
     "DB index is out of range": "use a database that the server has (see CONFIG GET databases)",
     "WAITAOF cannot be used": "set appendonly yes, or use another CHANGEOVER_DURABILITY",
