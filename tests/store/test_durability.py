@@ -19,6 +19,7 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Confirmation, Fleet
 from changeover_shared._store.keys import PartitionKeys
 from changeover_shared._store.records import Commit, Committed, Create, Submit, Submitted
+from changeover_shared._store.requests import Request
 from changeover_shared._store.store import Store
 from changeover_shared._store.sync_store import SyncStore
 from changeover_shared._words import CommitKind
@@ -185,6 +186,35 @@ async def test_a_commit_that_allows_effects_waits_until_the_replica_has_it(
             assert await drive.redis("HGET", drive.key("head"), "rev") == "1", "it is written"
         assert isinstance(await writing, Committed)
         assert "0 of 1 replicas" in told[0]
+
+
+async def test_a_commit_is_asked_again_of_the_server_that_replaced_the_one_which_took_it(
+    group: RunningSentinel, replica: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hole 27: however many confirm it there, they may confirm a history without it."""
+    async with fleet_on(group.url) as stores:
+        drive = Driver(stores)
+        await drive.submit("m1")
+        lease = await held(drive)
+        call, asked, confirmed = stores.worker._fleet.call, 0, 0
+
+        async def counting(request: Request) -> list[Any]:
+            nonlocal asked
+            asked += 1
+            return await call(request)
+
+        async def replaced_at_first(
+            fleet: Fleet, marks: Mapping[PartitionKeys, str], durability: Durability
+        ) -> dict[PartitionKeys, Confirmation]:
+            nonlocal confirmed
+            confirmed += 1
+            return {one: Confirmation(confirmed > 1, True, 1, 1) for one in marks}
+
+        monkeypatch.setattr(stores.worker._fleet, "call", counting)
+        monkeypatch.setattr(Fleet, "confirm", replaced_at_first)
+        answer = await stores.worker.commit(lease, commit_of("k1", 0, True))
+        assert isinstance(answer, Committed)
+        assert (asked, confirmed) == (2, 2)
 
 
 async def test_a_commit_that_allows_nothing_does_not_wait(
