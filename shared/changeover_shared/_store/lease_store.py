@@ -12,6 +12,7 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,8 +45,10 @@ from changeover_shared._store.records import (
     Memory,
     Peeked,
     Renewed,
+    Server,
     Work,
 )
+from changeover_shared._store.replication import facts_in
 from changeover_shared._store.requests import Request
 from changeover_shared._words import GiveUp, Status
 
@@ -56,6 +59,8 @@ LONGEST_PAUSE_S = 2.0
 ATTEMPT_S = 5.0
 JOIN_PAUSES_S = (0.1, 0.4, 1.0)
 EVICT_BATCH = 1000
+PROMISING = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory")
+"""The settings of a server that the promises depend on."""
 
 
 class LeaseStore:
@@ -414,24 +419,36 @@ class LeaseStore:
             *(self._until_answered(partial(self._fleet.call, request)) for request in asked)
         )
 
-    async def server(self) -> tuple[dict[str, str], dict[str, str]]:
-        """INFO and the settings that the promises depend on; empty where the server has none."""
-        info: dict[str, str] = {}
-        config: dict[str, str] = {}
-        if self._fleet.executor.plain_scripts:
-            return info, config
-        for line in (await self._read("INFO")).decode().splitlines():
-            name, colon, value = line.partition(":")
-            if colon:
-                info[name] = value
-        for name in ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory"):
-            try:
-                found = await self._fleet.executor.command("CONFIG", "GET", name)
-            except (ServerUnfit, ResponseError):
-                # Managed servers forbid CONFIG; the check says what it could not see.
-                return info, config
-            config.update({k.decode(): v.decode() for k, v in decode.pairs(found)})
-        return info, config
+    async def servers(self) -> tuple[Server, ...]:
+        """Every primary, or any one while another does not answer; none where there is no INFO."""
+        executor = self._fleet.executor
+        if executor.plain_scripts:
+            return ()
+        times: dict[str, Any] = {}
+        configs: dict[str, Any] = {}
+        asked_at = time.time()
+        try:
+            times = await executor.on_every_primary("TIME")
+            mine_ms = round((asked_at + time.time()) * 500)
+            infos = await executor.on_every_primary("INFO")
+        except (StoreUnavailable, ServerUnfit):
+            mine_ms, times = 0, {}
+            infos = {executor.where: await self._read("INFO")}
+        # Managed servers forbid CONFIG; the check says what it could not see.
+        with suppress(StoreUnavailable, ServerUnfit, ResponseError):
+            configs = await executor.on_every_primary("CONFIG", "GET", *PROMISING)
+        return tuple(
+            Server(
+                name=name,
+                info=facts_in(info),
+                config={
+                    key.decode(): value.decode()
+                    for key, value in decode.pairs(configs.get(name, ()))
+                },
+                skew_ms=mine_ms - _ms(times[name]) if name in times else 0,
+            )
+            for name, info in infos.items()
+        )
 
     def _key(self, session_id: str, name: str) -> str:
         return self.keys.of(session_id).session(session_id, name)
@@ -534,3 +551,8 @@ def _as_outage(error: StoreUnavailable | ServerUnfit) -> StoreUnavailable:
     if isinstance(error, StoreUnavailable):
         return error
     return StoreUnavailable(reason=str(error))
+
+
+def _ms(time_of_server: Sequence[bytes]) -> int:
+    seconds, micros = map(int, time_of_server)
+    return seconds * 1000 + micros // 1000

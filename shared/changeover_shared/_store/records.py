@@ -167,6 +167,18 @@ class ClaimRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """A primary as it is judged before work begins."""
+
+    name: str
+    info: Mapping[str, str]
+    config: Mapping[str, str]
+    """The settings that the promises depend on; empty where that may not be asked."""
+    skew_ms: int
+    """How far this machine's clock is ahead of its."""
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What a server uses of what it may use, in bytes, as its own refusals count it."""
 

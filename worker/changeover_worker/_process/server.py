@@ -15,15 +15,17 @@ async def checked_server(store: LeaseStore, log: FilteringBoundLogger) -> str:
     """Say what the server is, and warn of what speaks against it; raises `ServerUnfit`."""
     for other in store.differences:
         log.warning("settings_differ", name=other.name, mine=other.mine, fleet=other.fleet)
-    info, config = await store.server()
-    if not info:
-        return ""
-    found = fitness(info, config, settings=store.settings)
-    if found.fatal:
-        raise ServerUnfit([one.said for one in found.fatal])
-    for one in found.warnings:
-        log.warning("warning", code=one.code, text=one.said)
-    return summary(info, config)
+    servers = await store.servers()
+    fatal: list[str] = []
+    for one in servers:
+        lead = f"{one.name}: " if len(servers) > 1 else ""
+        found = fitness(one.info, one.config, settings=store.settings, skew_ms=one.skew_ms)
+        fatal += [lead + finding.said for finding in found.fatal]
+        for finding in found.warnings:
+            log.warning("warning", code=finding.code, text=lead + finding.said)
+    if fatal:
+        raise ServerUnfit(fatal)
+    return summary(servers[0].info, servers[0].config) if servers else ""
 
 
 def summary(info: Mapping[str, str], config: Mapping[str, str]) -> str:
