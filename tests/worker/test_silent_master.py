@@ -17,7 +17,7 @@ from changeover_shared._words import Ending
 from changeover_worker import Agent, App
 from changeover_worker.testing import ScriptedModel, say
 from tests.support.cluster import ClusterNode, RunningCluster, running_cluster
-from tests.support.working import own_fleet, take, working
+from tests.support.working import eventually, own_fleet, take, working
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +70,28 @@ async def test_what_is_on_the_other_masters_is_claimed_and_taken_over(
                 assert outcome.ending is Ending.COMPLETED
                 outcome = await client.wait(dead, first.submission_id, timeout="40s")
                 assert outcome.ending is Ending.COMPLETED
+
+
+async def test_the_memory_of_the_other_masters_is_watched(cluster: RunningCluster) -> None:
+    """Sessions of a full one are closed to messages before it refuses them itself."""
+    settings, silent = spared(cluster)
+    keys = Keys(settings.prefix, settings.partitions)
+    full = next(
+        node
+        for node in map(cluster.master_of, (at.named("meta") for at in keys.all))
+        if node is not silent
+    )
+    (there, *_) = (at for at in keys.all if cluster.master_of(at.named("meta")) is full)
+    async with Client(cluster.url, settings=settings) as client:
+        for n in range(20):
+            await client.submit(f"s:{n}", "hello", agent="nobody")
+        async with working(app(), settings, cluster.url):
+            with cluster.frozen(silent):
+                full.client.config_set("maxmemory", full.info("memory")["used_memory"] + 50_000)
+                try:
+                    await eventually(
+                        lambda: bool(full.client.hexists(there.named("meta"), "pressure")),
+                        "a partition that is told",
+                    )
+                finally:
+                    full.client.config_set("maxmemory", 0)

@@ -112,6 +112,22 @@ class Executor:
                     raise answer
         return {wire.name: answer for wire, (answer,) in zip(wires, answers, strict=True)}
 
+    async def on_each_primary(self, *args: Value, within_s: float | None = None) -> dict[str, Any]:
+        """Run one command on every primary: its reply by the server's name, or why it gave none.
+
+        Who is silent for `within_s` gives none. Raises `StoreUnavailable` when it is unknown which
+        primaries there are.
+        """
+        with foreign_errors():
+            wires = await self._servers.every()
+            asked = (asyncio.wait_for(wire.send([args]), within_s) for wire in wires)
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = {}
+        for wire, answer in zip(wires, answers, strict=True):
+            reply = answer if isinstance(answer, BaseException) else answer[0]
+            found[wire.name] = translated(reply) or reply
+        return found
+
     async def on_primary(self, name: str, *args: Value) -> Any:
         """Run one command on the primary that `on_every_primary` calls so.
 
@@ -129,7 +145,7 @@ class Executor:
     async def primary_of(self, key: str) -> str:
         """The name of the server that has a key."""
         with foreign_errors():
-            return (await self._servers.of(key)).name
+            return (await self._servers.at(key)).name
 
     async def replication_id(self, key: str) -> str:
         """The replication id of the server that has a key; `none` where it has no INFO."""

@@ -393,15 +393,21 @@ class LeaseStore:
         # A full memory refuses SET, but not this.
         return bool(await self._once(self._fleet.executor.command("PEXPIRE", key, ttl_ms)))
 
-    async def memory(self) -> dict[str, Memory]:
-        """What each primary uses of what it may use, by its name; nothing where there is no INFO.
+    async def memory(self, *, within_s: float) -> dict[str, Memory]:
+        """What each primary uses of what it may use, by its name; nothing where there is no INFO,
+        and nothing of one that does not answer within `within_s`.
 
         Asked once; raises `StoreUnavailable`.
         """
         if self._fleet.executor.plain_scripts:
             return {}
-        found = await self._once(self._fleet.executor.on_every_primary("INFO", "memory"))
-        return {name: decode.memory(info) for name, info in found.items()}
+        asked = self._fleet.executor.on_each_primary("INFO", "memory", within_s=within_s)
+        found = await self._once(asked)
+        return {
+            name: decode.memory(info)
+            for name, info in found.items()
+            if not isinstance(info, Exception)
+        }
 
     async def primary_of(self, partition: int) -> str:
         """The name of the primary that has a partition. Raises `StoreUnavailable`."""

@@ -25,8 +25,11 @@ class Servers(Protocol):
     async def of(self, key: str | None) -> Wire:
         """The server that runs commands on a key. Raises what redis-py and we raise."""
 
+    async def at(self, key: str) -> Wire:
+        """The same of a key, whether or not it answers."""
+
     async def every(self) -> Sequence[Wire]:
-        """Every primary."""
+        """Every primary, whether or not it answers."""
 
     def moved(self, error: foreign.MovedError) -> bool:
         """Take note of a slot that is elsewhere; False when that cannot be."""
@@ -54,9 +57,13 @@ class OneServer:
             await self._wire.met()
         return self._wire
 
+    async def at(self, key: str) -> Wire:
+        """Always the same."""
+        return self._wire
+
     async def every(self) -> Sequence[Wire]:
         """It alone."""
-        return (await self.of(None),)
+        return (self._wire,)
 
     def moved(self, error: foreign.MovedError) -> bool:
         """A Cluster must be reached by a URL of one."""
@@ -97,22 +104,28 @@ class Cluster:
 
     async def of(self, key: str | None) -> Wire:
         """The primary of a key's slot; of no key, any."""
-        if self._stale:
-            await self._refresh()
         if key is None:
             return await self._any()
+        wire = await self.at(key)
+        if not wire.history.replid:
+            await wire.met()
+        return wire
+
+    async def at(self, key: str) -> Wire:
+        """Where the map says that a key is."""
+        if self._stale:
+            await self._refresh()
         slot = slot_of(key)
         address = self._moved.get(slot) or self._map.primary_of(slot)
         if address is None:
             self._stale = True
             raise StoreUnavailable(reason=f"no primary serves the slot of {key!r}")
-        wire = self._wire(address)
-        if not wire.history.replid:
-            await wire.met()
-        return wire
+        return self._wire(address)
 
     async def _any(self) -> Wire:
         """A primary that has answered when it was asked last, if there is one."""
+        if self._stale:
+            await self._refresh()
         lost: Exception = StoreUnavailable(reason="no primary is known")
         for address in sorted(self._map.primaries, key=lambda one: self._doubted.get(one, 0)):
             wire = self._wire(address)
@@ -128,10 +141,7 @@ class Cluster:
         """Every primary that serves slots."""
         if self._stale:
             await self._refresh()
-        wires = [self._wire(address) for address in self._map.primaries]
-        for wire in wires:
-            await wire.met()
-        return wires
+        return [self._wire(address) for address in self._map.primaries]
 
     def moved(self, error: foreign.MovedError) -> bool:
         """Go where the slot is from now on."""

@@ -101,6 +101,15 @@ class SyncExecutor:
                 found[wire.name] = answer
         return found
 
+    def on_each_primary(self, *args: Value) -> dict[str, Any]:
+        """Run one command on every primary: its reply by the server's name, or why it gave none.
+
+        Raises `StoreUnavailable` when it is unknown which primaries there are.
+        """
+        with self._errors():
+            answers = [(wire.name, *wire.send([args])) for wire in self._servers.every()]
+        return {name: translated(answer) or answer for name, answer in answers}
+
     def on_primary(self, name: str, *args: Value) -> Any:
         """Run one command on the primary that `on_every_primary` calls so.
 
@@ -118,7 +127,7 @@ class SyncExecutor:
     def primary_of(self, key: str) -> str:
         """The name of the server that has a key."""
         with self._errors():
-            return self._servers.of(key).name
+            return self._servers.at(key).name
 
     def replication_id(self, key: str) -> str:
         """The replication id of the server that has a key; `none` where it has no INFO."""

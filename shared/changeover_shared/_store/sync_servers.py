@@ -26,8 +26,11 @@ class SyncServers(Protocol):
     def of(self, key: str | None) -> SyncWire:
         """The server that runs commands on a key. Raises what redis-py and we raise."""
 
+    def at(self, key: str) -> SyncWire:
+        """The same of a key, whether or not it answers."""
+
     def every(self) -> Sequence[SyncWire]:
-        """Every primary."""
+        """Every primary, whether or not it answers."""
 
     def moved(self, error: foreign.MovedError) -> bool:
         """Take note of a slot that is elsewhere; False when that cannot be."""
@@ -55,9 +58,13 @@ class SyncOneServer:
             self._wire.met()
         return self._wire
 
+    def at(self, key: str) -> SyncWire:
+        """Always the same."""
+        return self._wire
+
     def every(self) -> Sequence[SyncWire]:
         """It alone."""
-        return (self.of(None),)
+        return (self._wire,)
 
     def moved(self, error: foreign.MovedError) -> bool:
         """A Cluster must be reached by a URL of one."""
@@ -98,22 +105,28 @@ class SyncCluster:
 
     def of(self, key: str | None) -> SyncWire:
         """The primary of a key's slot; of no key, any."""
-        if self._stale:
-            self._refresh()
         if key is None:
             return self._any()
+        wire = self.at(key)
+        if not wire.history.replid:
+            wire.met()
+        return wire
+
+    def at(self, key: str) -> SyncWire:
+        """Where the map says that a key is."""
+        if self._stale:
+            self._refresh()
         slot = slot_of(key)
         address = self._moved.get(slot) or self._map.primary_of(slot)
         if address is None:
             self._stale = True
             raise StoreUnavailable(reason=f"no primary serves the slot of {key!r}")
-        wire = self._wire(address)
-        if not wire.history.replid:
-            wire.met()
-        return wire
+        return self._wire(address)
 
     def _any(self) -> SyncWire:
         """A primary that has answered when it was asked last, if there is one."""
+        if self._stale:
+            self._refresh()
         lost: Exception = StoreUnavailable(reason="no primary is known")
         for address in sorted(self._map.primaries, key=lambda one: self._doubted.get(one, 0)):
             wire = self._wire(address)
@@ -129,10 +142,7 @@ class SyncCluster:
         """Every primary that serves slots."""
         if self._stale:
             self._refresh()
-        wires = [self._wire(address) for address in self._map.primaries]
-        for wire in wires:
-            wire.met()
-        return wires
+        return [self._wire(address) for address in self._map.primaries]
 
     def moved(self, error: foreign.MovedError) -> bool:
         """Go where the slot is from now on."""

@@ -49,14 +49,15 @@ class Headroom:
     async def look(self) -> None:
         """Measure every primary, and tell all partitions of one whose answer has changed.
 
-        While one does not answer, all that was found before stands.
+        While one does not answer, what was found of it before stands.
         """
         try:
             async with asyncio.timeout(LOOK_S):
-                found = await self._store.memory()
+                found = await self._store.memory(within_s=LOOK_S / 2)
         except (StoreUnavailable, TimeoutError):
             return
-        before, self._short = self._short, {}
+        before = self._short
+        self._short = {name: memory for name, memory in before.items() if name not in found}
         for name, memory in found.items():
             if is_short(memory, self._headroom, before=name in before):
                 self._short[name] = memory
