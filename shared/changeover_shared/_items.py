@@ -106,7 +106,7 @@ class ToolResult(Wire):
     """Set while the result is on its way to the checkpoint, whose `PendingCall` keeps it."""
 
 
-StepKind = Literal["step", "model", "say", "sleep"]
+StepKind = Literal["step", "model", "say", "sleep", "steering"]
 """Which of a handler's durable calls a step is."""
 
 

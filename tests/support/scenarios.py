@@ -5,8 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from changeover_shared._events import AssistantSaid, Delta, TurnCompleted, TurnStarted
-from changeover_shared._items import ToolResult, Usage
+from changeover_shared._events import (
+    AssistantSaid,
+    Delta,
+    ToolCallBegin,
+    TurnCompleted,
+    TurnStarted,
+)
+from changeover_shared._items import ToolResult, Usage, UserMessage
 from changeover_shared._ops import CloseOp, SetModelOp
 from changeover_worker import (
     Agent,
@@ -237,6 +243,56 @@ def of_two_models() -> App:
     return App(agents=[Agent("bot", model="m")], models={"m": model, "n": model})
 
 
+async def a_joined_turn(user: User) -> None:
+    """Three messages that are one turn, and one that is not; each is answered exactly once."""
+    joined = [await user.submit(text, policy="join") for text in ("one", "two", "three")]
+    last = await user.submit("four")
+    assert [await user.ended(id) for id in (*joined, last)] == ["completed"] * 4
+    ends = [event for event in user.events() if isinstance(event, TurnCompleted)]
+    assert [end.submission_ids for end in ends] == [tuple(joined), (last,)]
+
+
+async def a_steered_turn(user: User) -> None:
+    """A message for the running turn, which takes it in behind its tools, or comes too late."""
+    asked = await user.submit("go")
+    await user.until(lambda event: isinstance(event, ToolCallBegin))
+    steer = await user.submit("and hurry", policy="steer")
+    assert [await user.ended(id) for id in (asked, steer)] == ["completed"] * 2
+    said = [e.item.text for e in await user.transcript() if isinstance(e.item, UserMessage)]
+    assert said == ["go", "and hurry"]
+
+
+def listener() -> App:
+    """A handler that asks twice what else was said."""
+    app = App(models={"m": ScriptedModel()})
+
+    async def done() -> str:
+        return "done"
+
+    @app.handler("listen")
+    async def listen(turn: Turn[None]) -> str:
+        await turn.step("first", done, effect="pure")
+        heard = [message.text for message in await turn.steering()]
+        await turn.step("second", done, effect="pure")
+        heard += [message.text for message in await turn.steering()]
+        return f"heard: {', '.join(heard) or 'nothing'}"
+
+    return app
+
+
+async def a_steered_handler(user: User) -> None:
+    """What a handler was told once, it is told again after a takeover."""
+    asked = await user.submit("listen")
+    await user.until(lambda event: isinstance(event, TurnStarted))
+    steer = await user.submit("to this", policy="steer")
+    assert [await user.ended(id) for id in (asked, steer)] == ["completed"] * 2
+    ends = {e.submission_ids: e.text for e in user.events() if isinstance(e, TurnCompleted)}
+    assert ends in (
+        {(asked, steer): "heard: to this"},
+        {(asked,): "heard: nothing", (steer,): "heard: nothing"},
+    )
+
+
 SCENARIOS: dict[str, tuple[Scenario, Callable[[], App]]] = {
     "one answer": (one_answer, speaker),
     "two messages": (two_messages, speaker),
@@ -249,6 +305,9 @@ SCENARIOS: dict[str, tuple[Scenario, Callable[[], App]]] = {
     "handler of three steps": (three_steps, reporter),
     "an hour of sleep": (an_hour_of_sleep, sleeper),
     "a rate limit": (a_rate_limit, limited),
+    "a joined turn": (a_joined_turn, speaker),
+    "a steered turn": (a_steered_turn, toolsmith),
+    "a steered handler": (a_steered_handler, listener),
     "a change of model": (a_change_of_model, of_two_models),
 }
 """Each with the app that it needs."""

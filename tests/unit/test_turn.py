@@ -405,7 +405,7 @@ def test_close_asks_for_the_end_of_the_session() -> None:
 
 def test_an_op_that_nobody_knows_is_taken_and_ended_as_failed() -> None:
     failure = Failure(kind="unknown_op", message="?")
-    draft = refuse(Checkpoint(session_id="s"), 5, "m9", failure, turn_id="t_1", now_ms=1)
+    draft = refuse(Checkpoint(session_id="s"), (5,), ("m9",), failure, turn_id="t_1", now_ms=1)
     assert (draft.take, draft.end, draft.kind) == ((5,), Ending.FAILED, CommitKind.START)
     assert ending_of(draft.events[-1], "m9") is Ending.FAILED
 

@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 from changeover_shared import _identifiers
 from changeover_shared._errors import Invalid
 from changeover_shared._items import Json
+from changeover_shared._policies import AnyPolicy, wish_of
 from changeover_worker._compaction import Compaction
 from changeover_worker._models.model import ToolSpec
 from changeover_worker._tools.tool import Tool
@@ -54,6 +55,8 @@ class Agent:
     instructions: Instructions = ""
     """What the model is told before the conversation; a function is asked at each step."""
     tools: Sequence[Tool[..., Any]] = ()
+    policy: AnyPolicy = "enqueue"
+    """What becomes of a message that names no policy of its own while a turn runs."""
     compaction: Compaction | None = field(default_factory=Compaction)
     """When the older part of the context becomes a summary; None leaves it to ops."""
     on_takeover: OnTakeover = "resume"
@@ -70,6 +73,7 @@ class Agent:
             raise _invalid(where, "model names one of the app's models")
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             raise _invalid(where, "instructions are text or a function of the turn")
+        check_policy(self.policy, where)
         if self.on_takeover not in get_args(OnTakeover):
             raise _invalid(where, f"on_takeover {self.on_takeover!r} is neither resume nor abort")
         if self.on_abort_input not in get_args(OnAbortInput):
@@ -108,6 +112,14 @@ class Agent:
             kind = type(text).__name__
             raise _invalid(f"agent {self.name!r}", f"instructions returned a {kind}, not text")
         return text
+
+
+def check_policy(policy: AnyPolicy, where: str) -> None:
+    """Raise `Invalid` for what is no policy."""
+    try:
+        wish_of(policy)
+    except Invalid as error:
+        raise _invalid(where, error.reason) from error
 
 
 def _checked(tools: Any, where: str) -> tuple[Tool[..., Any], ...]:

@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import Invalid
 from changeover_shared._events import Event
+from changeover_shared._policies import AnyPolicy
 from changeover_worker._agent import Agent
 from changeover_worker._handler import Handler
 from changeover_worker._models.fallback import Fallback
@@ -54,19 +55,22 @@ class App:
         self._lifespan = _checked_lifespan(lifespan)
         self._on_event = _checked_on_event(on_event)
 
-    def handler(self, name: str, *, model: str | None = None) -> Callable[[F], F]:
+    def handler(
+        self, name: str, *, model: str | None = None, policy: AnyPolicy = "enqueue"
+    ) -> Callable[[F], F]:
         """Register an `async def` function of one `Turn` as what answers under `name`.
 
         `model` is what its sessions ask unless they have chosen another one; the app's first if
-        None. The function is left as it is. Raises `Invalid` for one that does not fit, and for a
-        name that an agent or another handler has.
+        None. `policy` is what becomes of messages that name none of their own. The function is
+        left as it is. Raises `Invalid` for one that does not fit, and for a name that an agent or
+        another handler has.
         """
         if model is not None and model not in self._models:
             raise _unknown("model", model, self._models, of=f"handler {name!r:.80}: ")
         chosen = next(iter(self._models), "") if model is None else model
 
         def register(function: F) -> F:
-            handler = Handler(name, model=chosen, function=function)
+            handler = Handler(name, model=chosen, policy=policy, function=function)
             if name in self._agents:
                 raise _invalid("handler", f"the app has an agent or handler {name!r} already")
             self._agents[name] = handler

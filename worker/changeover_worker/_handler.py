@@ -22,7 +22,7 @@ from changeover_shared._items import (
 )
 from changeover_shared._units import Duration, duration, milliseconds
 from changeover_shared._words import Effect
-from changeover_worker._agent import Agent
+from changeover_worker._agent import Agent, check_policy
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._readable import readable
 from changeover_worker._tools.output import MAX_BYTES
@@ -32,6 +32,7 @@ from changeover_worker._turn.durable import (
     ModelCall,
     SayCall,
     SleepCall,
+    SteeringCall,
     StepCall,
 )
 
@@ -80,10 +81,10 @@ class Turn(Generic[R]):
     session_id: str
     tenant: str = ""
     turn_id: str
-    message: UserMessage
-    """What the turn answers."""
+    inputs: tuple[UserMessage, ...]
+    """What the turn answers: one message, or those that were joined, in order."""
     messages: tuple[Item, ...] = ()
-    """The conversation so far, with `message` at its end, as a model may be shown it."""
+    """The conversation so far, with `inputs` at its end, as a model may be shown it."""
     context: Mapping[str, str] = field(default_factory=dict)
     """The session's context, fixed when it was created."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
@@ -94,8 +95,13 @@ class Turn(Generic[R]):
 
     @property
     def text(self) -> str:
-        """The text of `message`."""
-        return self.message.text
+        """The texts of `inputs`, a line each."""
+        return "\n".join(message.text for message in self.inputs)
+
+    @property
+    def message(self) -> UserMessage:
+        """The first of `inputs`."""
+        return self.inputs[0]
 
     def idempotency_key(self, name: str) -> str:
         """Names a step of this turn for systems that drop repeats: the same for each attempt."""
@@ -181,13 +187,21 @@ class Turn(Generic[R]):
             raise _invalid("sleep", f"{span!s:.40} is over {_LONGEST_SLEEP.days} days")
         await self.calls.carry_out(SleepCall(milliseconds(span, field="sleep")))
 
+    async def steering(self) -> tuple[UserMessage, ...]:
+        """Take in the messages that were sent to steer this turn, in order; they end with it.
+
+        What comes later waits for the next call, and is the next turn if there is none. Each call
+        is one commit, and answers the same when the handler is run again.
+        """
+        return cast(tuple[UserMessage, ...], await self.calls.carry_out(SteeringCall()))
+
 
 @dataclass(frozen=True, eq=False)
 class Handler(Agent):
     """A handler in its app: it answers under its name as an agent does.
 
-    Of an agent it has the name, the model and the compaction; it has no tools and no instructions,
-    and a takeover always runs it again.
+    Of an agent it has the name, the model, the policy and the compaction; it has no tools and no
+    instructions, and a takeover always runs it again.
     """
 
     _: KW_ONLY
@@ -197,6 +211,7 @@ class Handler(Agent):
         """Raises `Invalid` for a function that is not `async def` with one parameter."""
         _identifiers.name(self.name, field="handler")
         where = f"handler {self.name!r}"
+        check_policy(self.policy, where)
         if not inspect.iscoroutinefunction(inspect.unwrap(self.function)):
             raise _invalid(where, f"{self.function!r:.80} is not async def", "nothing was started")
         try:

@@ -8,7 +8,7 @@ import socket
 import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from changeover_shared._errors import ChangeoverError, Invalid
 from changeover_shared._identifiers import new_incarnation, worker_of
 from changeover_shared._results import WorkerInfo
+from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
@@ -104,6 +105,7 @@ class Worker:
             self._started_at_ms = store.clock.now_ms()
             self._log_start(await checked_server(store, self._log))
             stack.push_async_callback(self._app.aclose)
+            await self._tell_policies(store)
             resources = await stack.enter_async_context(resources_of(self._app, self._log))
             keeper = LeaseKeeper(
                 self._url,
@@ -172,6 +174,13 @@ class Worker:
             margin_s=self._settings.margin.total_seconds(),
             log=self._log,
         )
+
+    async def _tell_policies(self, store: LeaseStore) -> None:
+        """Say what agents want of messages that name no policy. Raises `StoreUnavailable`."""
+        policies = {agent.name: agent.policy for agent in self._app.agents.values()}
+        # With a full memory what was said before stays; there are no new messages then.
+        with suppress(MemoryFull):
+            await store.tell_policies(policies)
 
     def _start_background(
         self, store: LeaseStore, keeper: LeaseKeeper, sweep: Sweep, sessions: Sessions

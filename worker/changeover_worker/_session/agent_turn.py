@@ -12,12 +12,13 @@ from changeover_worker._session.asking import ask_for, asked_again, pause_until
 from changeover_worker._session.compacting import Compacting
 from changeover_worker._session.folding import to_fold
 from changeover_worker._session.held import Drain
+from changeover_worker._session.inputs import waiting_steers
 from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.tool_group import run_group
 from changeover_worker._turn.changed_kind import taken_up
-from changeover_worker._turn.draft import Setup
+from changeover_worker._turn.draft import Onward, Setup
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_calls
 from changeover_worker._turn.recovery import Found, found, recover
@@ -59,7 +60,7 @@ class AgentTurn:
         if retry and not await pause_until(run, retry.until_ms):
             return
         checkpoint, changed = settle_model(loaded.checkpoint, self._setup, execution.turn_id)
-        onward = run.onward(execution.turn_id, execution.next_step)
+        onward = await self._onward(execution, execution.next_step)
         draft = recover(
             checkpoint,
             on_takeover=run.agent.on_takeover,
@@ -108,7 +109,9 @@ class AgentTurn:
             effect_of=self._calls.effect_of,
             terminal=run.agent.terminal,
             shown=run.loaded.shown().items,
-            onward=run.onward(execution.turn_id, execution.next_step + 1),
+            onward=await self._onward(
+                execution, execution.next_step + 1, look=response.stop == "length"
+            ),
             now_ms=run.now_ms,
         )
         await run.write(draft, end.tail)
@@ -118,15 +121,25 @@ class AgentTurn:
         """Run the open calls; each result is committed as it lands."""
         run = self._running
         call = partial(self._calls.run_tool, execution)
+        left = len(open_calls(execution))
         async with aclosing(run_group(open_calls(execution), call, run.held)) as group:
             async for results in group:
+                left -= len(results)
+                onward = await self._onward(execution, execution.next_step, look=not left)
                 run.stop_if_lost()
                 draft = landed(
                     run.loaded.checkpoint,
                     results,
-                    onward=run.onward(execution.turn_id, execution.next_step),
+                    onward=onward,
                     now_ms=run.now_ms,
                 )
                 await run.write(draft)
                 if run.loaded.checkpoint.execution is None:
                     return  # what landed was too large to be kept, and the turn has failed of it
+
+    async def _onward(self, execution: Execution, index: int, *, look: bool = True) -> Onward:
+        """How the turn goes on once nothing is pending. `look` for steers if the commit that is
+        made with it may open a step."""
+        run = self._running
+        steers = await waiting_steers(run, self._setup) if look and not run.held.leaving else ()
+        return run.onward(execution.turn_id, index).taking(steers)

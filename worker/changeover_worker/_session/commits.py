@@ -105,6 +105,8 @@ class Commits:
         before, now_ms = self._loaded.checkpoint, self._store.clock.now_ms()
         if before.execution is None:
             return None
+        if refused.word == "INPUT":
+            return draft.untaken
         if refused.word == "CONTROL":
             return draft.interim or await self.aborted(tail)
         if refused.word == "TOO_BIG" and draft.end is not Ending.FAILED:
@@ -123,9 +125,8 @@ class Commits:
         failure = Failure(kind="unwritable", message=f"what came next cannot be written: {said}")
         if before.execution is not None:
             return fail(before, failure, now_ms=now_ms)
-        (submission_id,) = _submissions(draft)
         return refuse(
-            before, draft.take[0], submission_id, failure, turn_id=draft.turn, now_ms=now_ms
+            before, draft.take, _submissions(draft), failure, turn_id=draft.turn, now_ms=now_ms
         )
 
     async def _try(self, draft: Draft) -> CommitRefused | None:
@@ -143,6 +144,8 @@ class Commits:
         answer = await self._recorder.commit(commit)
         await reached(Moment.AFTER_COMMIT, session_id, draft.kind)
         if isinstance(answer, CommitRefused):
+            # Something that was to be taken has gone: what is known to wait is not what waits.
+            self._loaded.fresh = self._loaded.fresh and answer.word != "INPUT"
             if answer.word == "REWOUND":
                 # A failover forgot what had been acknowledged: people should know.
                 self._log.warning(

@@ -9,8 +9,8 @@ from changeover_shared._ops import MessageOp, decode_op
 from changeover_shared._store.records import InboxEntry
 from changeover_worker._session.running import Running
 from changeover_worker._turn.draft import Folded
+from changeover_worker._turn.joining import user_message
 from changeover_worker._turn.recovery import aborts
-from changeover_worker._turn.start import user_message
 
 
 async def to_fold(running: Running, execution: Execution) -> tuple[Folded, ...]:

@@ -21,14 +21,15 @@ from changeover_worker._readable import error_text
 from changeover_worker._session.asking import ask_for, asked_again, pause_until
 from changeover_worker._session.handler_run import Asked, Calls
 from changeover_worker._session.held import Drain
+from changeover_worker._session.inputs import waiting_steers
 from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._stopping import stop
 from changeover_worker._tools.output import as_json
 from changeover_worker._tools.runner import said_by, told
-from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
-from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, StepCall
+from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Setup, Tail, new_step_id
+from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, SteeringCall, StepCall
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_execution
 from changeover_worker._turn.handler import (
@@ -40,6 +41,7 @@ from changeover_worker._turn.handler import (
     refused,
     said,
     slept,
+    steered,
 )
 from changeover_worker._turn.retry import reopened
 from changeover_worker._turn.steps import step_limit
@@ -51,8 +53,9 @@ HELD_SLEEP_MS: Final = 1000
 class HandlerCalls:
     """Carries the calls of one run out, each to its commit, unless the session must stop."""
 
-    def __init__(self, running: Running, calls: Calls) -> None:
+    def __init__(self, running: Running, setup: Setup, calls: Calls) -> None:
         self._running = running
+        self._setup = setup
         self._calls = calls
         self._turn_id = open_execution(running.loaded.checkpoint).turn_id
 
@@ -75,6 +78,9 @@ class HandlerCalls:
                 await self._record(asked, *said(self._running.loaded.checkpoint, call))
             case SleepCall() as call:
                 await self._sleep(asked, call)
+            case SteeringCall():
+                steers = await waiting_steers(self._running, self._setup)
+                await self._record(asked, *steered(self._running.loaded.checkpoint, steers))
 
     async def _record(
         self, asked: Asked, draft: Draft, record: StepRecord, tail: Tail = NO_TAIL

@@ -54,7 +54,7 @@ class HandlerTurn:
         calls = Calls(replay)
         turn = self._turn(execution, calls)
         async with HandlerRun(self._handler.function, turn, calls, run.held) as handler:
-            carried = HandlerCalls(run, calls)
+            carried = HandlerCalls(run, self._setup, calls)
             timeout_s = run.settings.step_timeout.total_seconds()
             while (asked := await handler.next_call(timeout_s)) is not None:
                 await carried.carry_out(asked)
@@ -119,12 +119,12 @@ class HandlerTurn:
             )
         shown = loaded.shown()
         before = replace(shown, entries=tuple(e for e in shown.entries if e.n <= last), large={})
-        message = said[0] if said else None
+        inputs = tuple(item for item in said if isinstance(item, UserMessage))
         return Turn(
             session_id=loaded.session_id,
             tenant=loaded.tenant,
             turn_id=execution.turn_id,
-            message=message if isinstance(message, UserMessage) else UserMessage(text=""),
+            inputs=inputs or (UserMessage(text=""),),
             messages=before.items,
             context=loaded.context,
             metadata=loaded.checkpoint.metadata,

@@ -31,6 +31,8 @@ class SessionReads(Protocol):
 
     async def read_head(self, session_id: str) -> Head | None: ...
 
+    async def read_position(self, session_id: str) -> int: ...
+
     async def read_work(self, session_id: str) -> Work: ...
 
     async def read_inbox(self, session_id: str, after_n: int = 0) -> tuple[InboxEntry, ...]: ...
@@ -131,6 +133,12 @@ class Loaded:
         self._known_n = max([self._known_n, *(input.n for input in work.waiting)])
         self.fresh = True
 
+    async def look_for_arrivals(self) -> None:
+        """Ask whether more has come since a commit said so, and read it."""
+        if self.fresh:
+            self.fresh = await self._store.read_position(self.session_id) <= self._known_n
+        await self.read_arrivals()
+
     def shown(self) -> Shown:
         """What the model is shown."""
         if self._shown is None:
@@ -139,12 +147,8 @@ class Loaded:
             self._shown = shown(found, self._shortened)
         return self._shown
 
-    def next_input(self, now_ms: int) -> Waiting | None:
-        """The oldest input that a turn may take now."""
-        return next(iter(self.due_inputs(now_ms)), None)
-
     def due_inputs(self, now_ms: int) -> tuple[Waiting, ...]:
-        """All of them, in order."""
+        """The inputs that a turn may take now, in order."""
         return self._waiting.open_inputs(now_ms)
 
     async def body(self, n: int) -> InboxEntry | None:

@@ -8,12 +8,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from pydantic import ValidationError
-
 from changeover_shared._checkpoint import Execution
 from changeover_shared._errors import PayloadDamaged
 from changeover_shared._events import Failure
-from changeover_shared._ops import InterruptOp, ResumeSessionOp, RollbackOp, TurnOp, decode_op
+from changeover_shared._ops import InterruptOp, ResumeSessionOp, RollbackOp, TurnOp
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import InboxEntry
 from changeover_shared._words import GiveUp, Status
@@ -22,6 +20,7 @@ from changeover_worker._session.agent_turn import AgentTurn
 from changeover_worker._session.commits import Stale
 from changeover_worker._session.handler_turn import HandlerTurn
 from changeover_worker._session.held import Drain
+from changeover_worker._session.inputs import next_inputs, op_of
 from changeover_worker._session.loaded import read_context
 from changeover_worker._session.running import How, Running
 from changeover_worker._session.signals import Moment, reached
@@ -128,26 +127,19 @@ class SessionRun:
         return self._of_agent
 
     async def _begin(self) -> None:
-        """Take the oldest input that is due, or let the session go."""
+        """Take the oldest input that is due with what joins it, or let the session go."""
         run, loaded = self._running, self._running.loaded
-        await loaded.read_arrivals()
-        waiting = loaded.next_input(run.now_ms)
-        if waiting is None:
+        found = await next_inputs(run, self._setup)
+        if found is None:
             await run.give_up(GiveUp.RELEASE, "released")
             return
-        entry = await loaded.body(waiting.n)
-        if entry is None:
-            raise Stale("INPUT")
         turn_id = f"t_{loaded.turns + 1}"
-        await run.write(await self._start(entry, turn_id))
+        await run.write(await self._start(*found, turn_id))
         await reached(Moment.TURN_STARTED, loaded.session_id, turn_id)
 
-    async def _start(self, entry: InboxEntry, turn_id: str) -> Draft:
+    async def _start(self, entry: InboxEntry, more: tuple[Taken, ...], turn_id: str) -> Draft:
         checkpoint, now_ms = self._running.loaded.checkpoint, self._running.now_ms
-        try:
-            op = decode_op(entry.body)
-        except ValidationError:
-            op = InterruptOp()
+        op = op_of(entry)
         if isinstance(op, InterruptOp):
             failure = Failure(
                 kind="unknown_op",
@@ -155,8 +147,8 @@ class SessionRun:
             )
             return refuse(
                 checkpoint,
-                entry.n,
-                entry.submission_id,
+                (entry.n,),
+                (entry.submission_id,),
                 failure,
                 turn_id=turn_id,
                 now_ms=now_ms,
@@ -165,6 +157,7 @@ class SessionRun:
             checkpoint,
             Taken(entry.n, entry.submission_id, op, await self._context_of(op)),
             self._setup,
+            more=more,
             turn_id=turn_id,
             step_id=new_step_id(turn_id, 0),
             first_item=self._running.loaded.transcript_n + 1,

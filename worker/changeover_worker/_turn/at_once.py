@@ -27,17 +27,18 @@ from changeover_worker._turn.rolling_back import Past, rolled_back
 
 def refuse(
     checkpoint: Checkpoint,
-    n: int,
-    submission_id: str,
+    ns: tuple[int, ...],
+    submission_ids: tuple[str, ...],
     failure: Failure,
     *,
     turn_id: str,
     now_ms: int,
 ) -> Draft:
-    """Take an input that cannot be carried out, and end it as failed."""
-    record = _record(checkpoint, submission_id, turn_id, now_ms, error=failure)
-    events = _refusal(submission_id, turn_id, failure)
-    return _at_once(checkpoint, n, record, events)
+    """Take an input that cannot be carried out, or several that were joined, and end them as
+    failed."""
+    record = _record(checkpoint, submission_ids, turn_id, now_ms, error=failure)
+    events = _refusal(submission_ids, turn_id, failure)
+    return _at_once(checkpoint, ns, record, events)
 
 
 def set_model(
@@ -52,7 +53,7 @@ def set_model(
     if op.model not in setup.models:
         failure = unknown_model(op.model)
         return refuse(
-            checkpoint, taken.n, taken.submission_id, failure, turn_id=turn_id, now_ms=now_ms
+            checkpoint, (taken.n,), (taken.submission_id,), failure, turn_id=turn_id, now_ms=now_ms
         )
     changed = ModelChanged(
         model=op.model,
@@ -61,8 +62,8 @@ def set_model(
         turn_id=turn_id,
     )
     checkpoint = checkpoint.model_copy(update={"model": op.model})
-    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
-    return _at_once(checkpoint, taken.n, record, (changed,))
+    record = _record(checkpoint, (taken.submission_id,), turn_id, now_ms)
+    return _at_once(checkpoint, (taken.n,), record, (changed,))
 
 
 def roll_back(
@@ -72,19 +73,19 @@ def roll_back(
     result = rolled_back(checkpoint, op.to, past)
     if isinstance(result, Failure):
         return refuse(
-            checkpoint, taken.n, taken.submission_id, result, turn_id=turn_id, now_ms=now_ms
+            checkpoint, (taken.n,), (taken.submission_id,), result, turn_id=turn_id, now_ms=now_ms
         )
     checkpoint, said = result
     said = said.model_copy(update={"submission_id": taken.submission_id, "turn_id": turn_id})
-    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
-    return _at_once(checkpoint, taken.n, record, (said,))
+    record = _record(checkpoint, (taken.submission_id,), turn_id, now_ms)
+    return _at_once(checkpoint, (taken.n,), record, (said,))
 
 
 def close(checkpoint: Checkpoint, taken: Taken, op: CloseOp, turn_id: str, now_ms: int) -> Draft:
     """End the session with this turn."""
     closed = SessionClosed(reason=op.reason, submission_id=taken.submission_id, turn_id=turn_id)
-    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
-    return replace(_at_once(checkpoint, taken.n, record, (closed,)), next=Next.CLOSE)
+    record = _record(checkpoint, (taken.submission_id,), turn_id, now_ms)
+    return replace(_at_once(checkpoint, (taken.n,), record, (closed,)), next=Next.CLOSE)
 
 
 def resume_session(
@@ -94,7 +95,7 @@ def resume_session(
     if taken.target is None:
         failure = _unknown_session(op.target)
         return refuse(
-            checkpoint, taken.n, taken.submission_id, failure, turn_id=turn_id, now_ms=now_ms
+            checkpoint, (taken.n,), (taken.submission_id,), failure, turn_id=turn_id, now_ms=now_ms
         )
     asked = SessionResumeRequested(
         target=op.target,
@@ -102,19 +103,19 @@ def resume_session(
         submission_id=taken.submission_id,
         turn_id=turn_id,
     )
-    record = _record(checkpoint, taken.submission_id, turn_id, now_ms)
-    return _at_once(checkpoint, taken.n, record, (asked,))
+    record = _record(checkpoint, (taken.submission_id,), turn_id, now_ms)
+    return _at_once(checkpoint, (taken.n,), record, (asked,))
 
 
 def _at_once(
-    checkpoint: Checkpoint, n: int, record: TurnRecord, events: tuple[Event, ...]
+    checkpoint: Checkpoint, ns: tuple[int, ...], record: TurnRecord, events: tuple[Event, ...]
 ) -> Draft:
     return Draft(
         kind=CommitKind.START,
         turn=record.turn_id,
         checkpoint=checkpoint,
         progress=True,
-        take=(n,),
+        take=ns,
         end=record.ending,
         next=Next.AUTO,
         events=events,
@@ -124,7 +125,7 @@ def _at_once(
 
 def _record(
     checkpoint: Checkpoint,
-    submission_id: str,
+    submission_ids: tuple[str, ...],
     turn_id: str,
     now_ms: int,
     *,
@@ -132,7 +133,7 @@ def _record(
 ) -> TurnRecord:
     return TurnRecord(
         turn_id=turn_id,
-        submission_ids=(submission_id,),
+        submission_ids=submission_ids,
         ending=Ending.FAILED if error else Ending.COMPLETED,
         error=error,
         model=checkpoint.model,
@@ -141,11 +142,11 @@ def _record(
     )
 
 
-def _refusal(submission_id: str, turn_id: str, failure: Failure) -> tuple[Event, ...]:
-    belongs = {"submission_id": submission_id, "turn_id": turn_id}
+def _refusal(submission_ids: tuple[str, ...], turn_id: str, failure: Failure) -> tuple[Event, ...]:
+    belongs = {"submission_id": submission_ids[0], "turn_id": turn_id}
     return (
         Warned(code=failure.kind, text=failure.message, **belongs),
-        TurnFailed(submission_ids=(submission_id,), error=failure, **belongs),
+        TurnFailed(submission_ids=submission_ids, error=failure, **belongs),
     )
 
 

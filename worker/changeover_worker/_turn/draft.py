@@ -66,6 +66,12 @@ class Onward:
     """The next step's id; None leaves the turn at the boundary, for another worker."""
     model: str
     max_steps: int
+    steers: tuple[Taken, ...] = ()
+    """Messages that the turn takes in with the next step; all of them may join."""
+
+    def taking(self, steers: tuple[Taken, ...]) -> Onward:
+        """The same with other steers."""
+        return replace(self, steers=steers)
 
     def asking(self, model: str) -> Onward:
         """The same with another model."""
@@ -113,13 +119,19 @@ class Draft:
 
     interim: Draft | None = None
     """The same without the end, which an interrupt may forbid: what landed with it is kept."""
+    untaken: Draft | None = None
+    """The same without what it takes in, one of which may have been taken back meanwhile."""
 
     def after(self, events: tuple[Event, ...]) -> Draft:
         """The same with `events` written before its own."""
         if not events:
             return self
-        interim = self.interim and self.interim.after(events)
-        return replace(self, events=events + self.events, interim=interim)
+        return replace(
+            self,
+            events=events + self.events,
+            interim=self.interim and self.interim.after(events),
+            untaken=self.untaken and self.untaken.after(events),
+        )
 
     def placed_after(self, transcript_n: int) -> Draft:
         """The same with its turn's record naming the items that the turn has written."""

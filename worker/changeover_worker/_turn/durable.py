@@ -54,9 +54,18 @@ class SleepCall:
     span_ms: int
 
 
-DurableCall = StepCall | ModelCall | SayCall | SleepCall
+@dataclass(frozen=True, slots=True)
+class SteeringCall:
+    """Take in what steers the turn."""
+
+    kind: ClassVar[StepKind] = "steering"
+    name: ClassVar[str] = "steering"
+
+
+DurableCall = StepCall | ModelCall | SayCall | SleepCall | SteeringCall
 
 
 def called(kind: StepKind, name: str) -> str:
-    """A durable call as people read it: `step 'charge'`, `model`, `say`, `sleep`."""
+    """A durable call as people read it: `step 'charge'`, `model`, `say`, `sleep`,
+    `steering`."""
     return f"step {name!r}" if kind == "step" else kind

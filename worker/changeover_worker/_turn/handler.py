@@ -3,6 +3,7 @@
     begun                      a step is about to run: from here on it may have run
     opened, answered, refused  the model is asked; it answered; it failed for good
     said, slept, recorded      a call has ended, its record is in the transcript
+    steered                    what steers the turn is taken in
     parked                     a sleep that needs no worker
     finished                   the handler returned
     recovered                  what a successor does with the turn that it finds
@@ -29,8 +30,8 @@ from changeover_shared._items import AnyItem, AssistantMessage, Json, StepRecord
 from changeover_shared._words import CommitKind, Next, StepEnding
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._turn import parking
-from changeover_worker._turn.draft import Draft, Onward, Tail, ranges
-from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, StepCall
+from changeover_worker._turn.draft import Draft, Onward, Tail, Taken, ranges
+from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, SteeringCall, StepCall
 from changeover_worker._turn.ending import end_completed
 from changeover_worker._turn.execution import (
     close_step,
@@ -40,6 +41,7 @@ from changeover_worker._turn.execution import (
     spoken,
     stamp,
 )
+from changeover_worker._turn.joining import take_in
 from changeover_worker._turn.replay import response_json
 from changeover_worker._turn.steps import close_answered
 from changeover_worker._turn.streamed import with_streamed
@@ -106,6 +108,18 @@ def said(checkpoint: Checkpoint, call: SayCall) -> tuple[Draft, StepRecord]:
     draft = _ended(checkpoint, execution, record, *spoken(execution, call.text, call.phase))
     message = AssistantMessage(text=call.text, phase=call.phase)
     return replace(draft, items=(message, record)), record
+
+
+def steered(checkpoint: Checkpoint, steers: Sequence[Taken]) -> tuple[Draft, StepRecord]:
+    """The turn takes in what steers it, which may be nothing."""
+    found = take_in(checkpoint, open_execution(checkpoint), steers)
+    said = [item.model_dump(mode="json") for item in found.items]
+    record = StepRecord(name=SteeringCall.name, kind=SteeringCall.kind, output=said)
+    draft = _ended(found.checkpoint, found.execution, record, *found.events)
+    kind = CommitKind.TAKE if steers else CommitKind.STEP
+    # The record is before what it tells: the messages that begin a turn end at its first record.
+    items: tuple[AnyItem, ...] = (record, *found.items)
+    return replace(draft, kind=kind, progress=False, take=found.take, items=items), record
 
 
 def recorded(checkpoint: Checkpoint, record: StepRecord) -> Draft:

@@ -16,11 +16,12 @@ from pydantic import TypeAdapter
 from changeover_shared._checkpoint import HandlerStep
 from changeover_shared._errors import OutcomeUnknown, StepFailed
 from changeover_shared._events import Failure
-from changeover_shared._items import Json, StepKind, StepRecord
+from changeover_shared._items import Json, StepKind, StepRecord, UserMessage
 from changeover_worker._models.model import ModelError, ModelResponse
 from changeover_worker._turn.durable import DurableCall, called
 
 _RESPONSE: Final = TypeAdapter(ModelResponse)
+_MESSAGES: Final = TypeAdapter(list[UserMessage])
 
 
 class Mismatch(Exception):
@@ -86,6 +87,8 @@ def answer_of(record: StepRecord) -> Any:
         raise OutcomeUnknown(step=record.name)
     if record.kind == "model":
         return _response(record)
+    if record.kind == "steering":
+        return tuple(_MESSAGES.validate_python(record.output))
     if record.is_error:
         raise StepFailed(step=record.name, text=str(record.output))
     return record.output

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Retry
 from changeover_shared._events import Failure
 from changeover_shared._words import CommitKind, StepEnding
 from changeover_worker._turn.draft import Draft, Onward, Tail
-from changeover_worker._turn.execution import close_step, open_execution, open_step
+from changeover_worker._turn.execution import close_step, open_execution
+from changeover_worker._turn.joining import next_step
 from changeover_worker._turn.parking import parked, resumed
 
 FIRST_PAUSE_MS: Final = 500
@@ -64,23 +66,24 @@ def retried(
 
 
 def reopened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
-    """Ask again: the same index under the step id of `onward`.
+    """Ask again: the same index under the step id of `onward`, with the steers that wait.
 
     The count of failed attempts stays until the step is answered.
     """
     execution, events, closes = resumed(open_execution(checkpoint), RETRY)
-    if onward.step_id is not None:
-        execution, began = open_step(
-            execution, step_id=onward.step_id, model=onward.model, now_ms=now_ms
-        )
-        events = (*events, began)
-    return Draft(
+    begun = next_step(checkpoint, execution, onward, now_ms=now_ms)
+    draft = Draft(
         kind=CommitKind.RETRY,
         turn=execution.turn_id,
-        checkpoint=checkpoint.model_copy(update={"execution": execution}),
-        events=events,
+        checkpoint=begun.checkpoint.model_copy(update={"execution": begun.execution}),
+        take=begun.take,
+        items=begun.items,
+        events=(*events, *begun.events),
         closes=closes,
     )
+    if not begun.take:
+        return draft
+    return replace(draft, untaken=reopened(checkpoint, onward.taking(()), now_ms=now_ms))
 
 
 def _longest_pause_ms(attempt: int) -> int:

@@ -1,4 +1,4 @@
-"""How a turn starts: one input is taken, in one commit.
+"""How a turn starts: one input is taken, or several that were joined, in one commit.
 
 A message opens the first model step, a compaction goes on to its summary. The other ops call no
 model: they start and end in the same commit (`at_once.py`). So does a message that cannot run.
@@ -6,6 +6,7 @@ model: they start and end in the same commit (`at_once.py`). So does a message t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,7 +18,7 @@ from changeover_shared._events import (
     SessionConfigured,
     TurnStarted,
 )
-from changeover_shared._items import MAX_COUNT, UserMessage
+from changeover_shared._items import MAX_COUNT
 from changeover_shared._ops import (
     CloseOp,
     CompactOp,
@@ -38,6 +39,7 @@ from changeover_worker._turn.at_once import (
 from changeover_worker._turn.draft import Draft, Setup, Taken
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_step, stamp
+from changeover_worker._turn.joining import merged, settled_by, user_message
 from changeover_worker._turn.rolling_back import NO_PAST, Past
 
 
@@ -46,13 +48,15 @@ def start(
     taken: Taken,
     setup: Setup,
     *,
+    more: Sequence[Taken] = (),
     turn_id: str,
     step_id: str,
     first_item: int,
     now_ms: int,
     past: Past = NO_PAST,
 ) -> Draft:
-    """Take one input. The session's very first commit says how it is configured.
+    """Take one input, and with a message those that it makes a turn with: `more`, all of which may
+    join. The session's very first commit says how it is configured.
 
     `first_item` is the number that the transcript's next item gets, `past` is for a rollback.
     """
@@ -60,12 +64,17 @@ def start(
     match taken.op:
         case MessageOp() | CompactOp() if checkpoint.stats.turns >= MAX_COUNT:
             draft = refuse(
-                checkpoint, taken.n, taken.submission_id, _FULL, turn_id=turn_id, now_ms=now_ms
+                checkpoint,
+                (taken.n,),
+                (taken.submission_id,),
+                _FULL,
+                turn_id=turn_id,
+                now_ms=now_ms,
             )
         case MessageOp() as op:
-            draft = _start_message(
-                checkpoint, taken, op, setup, turn_id, step_id, first_item, now_ms
-            )
+            joined = [(one, one.op) for one in more if isinstance(one.op, MessageOp)]
+            inputs = [(taken, op), *joined]
+            draft = _start_message(checkpoint, inputs, setup, turn_id, step_id, first_item, now_ms)
         case SetModelOp() as op:
             draft = set_model(checkpoint, taken, op, setup, turn_id, now_ms)
         case CloseOp() as op:
@@ -100,30 +109,30 @@ def settle_model(
 
 def _start_message(
     checkpoint: Checkpoint,
-    taken: Taken,
-    op: MessageOp,
+    inputs: Sequence[tuple[Taken, MessageOp]],
     setup: Setup,
     turn_id: str,
     step_id: str,
     first_item: int,
     now_ms: int,
 ) -> Draft:
+    first, *more = (taken.submission_id for taken, _ in inputs)
     execution = Execution(
         turn_id=turn_id,
-        submission_ids=(taken.submission_id,),
+        submission_ids=(first, *more),
         started_at_ms=now_ms,
         first_item=first_item,
     )
-    events: list[Event] = [TurnStarted(submission_ids=execution.submission_ids, **stamp(execution))]
-    if op.metadata is not None:
-        checkpoint = checkpoint.model_copy(update={"metadata": op.metadata})
-    known = op.model is None or op.model in setup.models
-    if known and op.model not in (None, checkpoint.model):
-        # No submission id: a message ends with its turn, not with a change of the model.
-        changed = ModelChanged(model=str(op.model), previous=checkpoint.model, turn_id=turn_id)
-        events.insert(0, changed)
-        checkpoint = checkpoint.model_copy(update={"model": op.model})
-    said = user_message(op, taken.submission_id)
+    events: list[Event] = []
+    known = all(op.model is None or op.model in setup.models for _, op in inputs)
+    for _, op in inputs:
+        settles = op if known else op.model_copy(update={"model": None})
+        checkpoint, changed = settled_by(checkpoint, settles, turn_id)
+        events += changed
+    events += [
+        TurnStarted(submission_ids=execution.submission_ids, **stamp(execution)),
+        *merged(execution, more),
+    ]
     if known and setup.asks:
         execution, began = open_step(
             execution, step_id=step_id, model=str(checkpoint.model), now_ms=now_ms
@@ -133,18 +142,14 @@ def _start_message(
         kind=CommitKind.START,
         turn=turn_id,
         checkpoint=checkpoint.model_copy(update={"execution": execution}),
-        take=(taken.n,),
-        items=(said,),
+        take=tuple(taken.n for taken, _ in inputs),
+        items=tuple(user_message(op, taken.submission_id) for taken, op in inputs),
         events=tuple(events),
     )
-    return draft if known else fail_at_start(draft, unknown_model(str(op.model)), now_ms=now_ms)
-
-
-def user_message(op: MessageOp, submission_id: str) -> UserMessage:
-    """A message as the transcript keeps it."""
-    return UserMessage(
-        text=op.text, attachments=op.attachments, author=op.author, submission_id=submission_id
-    )
+    if known:
+        return draft
+    unknown = unknown_model(str(inputs[0][1].model))
+    return fail_at_start(draft, unknown, now_ms=now_ms)
 
 
 def fail_at_start(draft: Draft, failure: Failure, *, now_ms: int) -> Draft:

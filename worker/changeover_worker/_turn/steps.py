@@ -33,10 +33,10 @@ from changeover_worker._turn.execution import (
     error_result,
     open_calls,
     open_execution,
-    open_step,
     stamp,
     store_results,
 )
+from changeover_worker._turn.joining import next_step
 from changeover_worker._turn.streamed import with_streamed
 
 CUT_OFF: Final = "the call was cut off by the model's length limit and was not run"
@@ -113,7 +113,8 @@ def advance(
     now_ms: int,
 ) -> Draft:
     """Record `execution`; if none of its calls is open, its group joins the transcript and the
-    next model step begins in the same commit, unless one of the calls ends the turn."""
+    next model step begins in the same commit, with the steers that wait, unless one of the calls
+    ends the turn."""
     progress = kind in (CommitKind.STEP, CommitKind.RESULT)
     changed = checkpoint.model_copy(update={"execution": execution})
     if open_calls(execution):
@@ -124,15 +125,23 @@ def advance(
         return replace(ended, interim=interim)
     if execution.next_step >= onward.max_steps:
         return fail(changed, step_limit(onward.max_steps), now_ms=now_ms, events=events)
-    execution, items = close_group(execution)
-    execution = execution.model_copy(update={"phase": "model"})
-    if onward.step_id is not None:
-        execution, began = open_step(
-            execution, step_id=onward.step_id, model=onward.model, now_ms=now_ms
-        )
-        events = (*events, began)
-    changed = checkpoint.model_copy(update={"execution": execution})
-    return Draft(kind, execution.turn_id, changed, progress=progress, items=items, events=events)
+    closed, items = close_group(execution)
+    closed = closed.model_copy(update={"phase": "model"})
+    begun = next_step(checkpoint, closed, onward, now_ms=now_ms)
+    draft = Draft(
+        kind,
+        execution.turn_id,
+        begun.checkpoint.model_copy(update={"execution": begun.execution}),
+        progress=progress,
+        take=begun.take,
+        items=(*items, *begun.items),
+        events=(*events, *begun.events),
+    )
+    if not begun.take:
+        return draft
+    alone = onward.taking(())
+    without = advance(checkpoint, execution, events, onward=alone, kind=kind, now_ms=now_ms)
+    return replace(draft, untaken=without)
 
 
 def close_answered(

@@ -87,9 +87,11 @@ class Run:
             signals.listen(None)
 
     async def _play(self) -> None:
-        agent = next(iter(self._app.agents))
+        agents = self._app.agents
+        policies = {name: agent.policy for name, agent in agents.items()}
+        user = User(self._world, next(iter(agents)), lambda: self.workers[-1], policies)
         try:
-            await self._scenario(User(self._world, agent, lambda: self.workers[-1]))
+            await self._scenario(user)
         finally:
             self._world.end_of_scenario()
 

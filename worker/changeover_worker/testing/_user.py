@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from changeover_shared._errors import Invalid
 from changeover_shared._events import Event, Message, SessionQuarantined, ending_of
 from changeover_shared._ops import InterruptOp, MessageOp, Op, class_of, digest, encode_op
+from changeover_shared._policies import ENQUEUE, AnyPolicy, Wish, wish_of
 from changeover_shared._results import TranscriptItem
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import CancelAnswer, Create, NoTurn, Submit
@@ -32,18 +33,31 @@ class User:
     time; it should wait with `until` and `ended`, never by sleeping.
     """
 
-    def __init__(self, world: World, agent: str, at_work: Callable[[], AtWork]) -> None:
+    def __init__(
+        self,
+        world: World,
+        agent: str,
+        at_work: Callable[[], AtWork],
+        policies: Mapping[str, AnyPolicy],
+    ) -> None:
         self._world = world
+        self._policies = policies
         self._agent = agent
         self._at_work = at_work
         self._count = 0
 
     async def submit(
-        self, said: str | Op, *, session: str = "s", id: str = "", agent: str = ""
+        self,
+        said: str | Op,
+        *,
+        session: str = "s",
+        id: str = "",
+        agent: str = "",
+        policy: AnyPolicy | None = None,
     ) -> str:
         """Send a message or another op; its id, `m1`, `m2` ... without one.
 
-        Raises what a producer's `submit` raises.
+        Without a policy a message has its agent's. Raises what a producer's `submit` raises.
         """
         op = MessageOp(text=said) if isinstance(said, str) else said
         if isinstance(op, InterruptOp):
@@ -51,7 +65,9 @@ class User:
         self._count += not id
         id = id or f"m{self._count}"
         event = Message(text=op.text, author=op.author) if isinstance(op, MessageOp) else None
-        await self._send(op, session, id, agent or self._agent, event)
+        agent = agent or self._agent
+        wish = wish_of(policy or self._policies.get(agent, "enqueue")) if event else ENQUEUE
+        await self._send(op, session, id, agent, event, wish)
         return id
 
     async def interrupt(
@@ -64,7 +80,7 @@ class User:
         """
         self._count += not id
         accepted = await self._send(
-            InterruptOp(reason=reason), session, id or f"i{self._count}", self._agent, None
+            InterruptOp(reason=reason), session, id or f"i{self._count}", self._agent
         )
         if heard:
             self._at_work().renew()
@@ -109,7 +125,15 @@ class User:
         found = await self._world.store.transcript_back(session, before=None, limit=10_000)
         return sorted(found, key=lambda entry: entry.n)
 
-    async def _send(self, op: Op, session: str, id: str, agent: str, event: Event | None) -> bool:
+    async def _send(
+        self,
+        op: Op,
+        session: str,
+        id: str,
+        agent: str,
+        event: Event | None = None,
+        wish: Wish = ENQUEUE,
+    ) -> bool:
         self._world.follow(session)
         answer = await self._world.store.submit(
             Submit(
@@ -119,6 +143,10 @@ class User:
                 cls=class_of(op).value,
                 body=encode_op(op),
                 create=Create(route=route_of(agent), agent=agent),
+                policy=wish.policy,
+                key=wish.key,
+                quiet_ms=wish.quiet_ms,
+                max_wait_ms=wish.max_wait_ms,
                 event=event,
             )
         )
