@@ -16,12 +16,13 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._events import Event, Message
 from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
+from changeover_shared._policies import AnyPolicy, wish_of
 from changeover_shared._results import TranscriptItem, TurnRecord
 from changeover_shared._settings import Settings
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Grant, NoTurn, Submit, Submitted
-from changeover_shared._words import Ending
+from changeover_shared._words import Ending, Status
 from changeover_worker._app import App
 from changeover_worker._session.held import Held
 from changeover_worker._session.runner import RunEnd, SessionRunner
@@ -50,9 +51,17 @@ class Bench:
     jitter: float = 0.0
     """Which part of its longest pause a failed model step waits."""
 
-    async def submit(self, asked: str | Op, id: str = "m1", *, turn: str = "") -> Submitted:
+    async def submit(
+        self,
+        asked: str | Op,
+        id: str = "m1",
+        *,
+        turn: str = "",
+        policy: AnyPolicy = "enqueue",
+    ) -> Submitted:
         """Send a message or another op to the session."""
         op = MessageOp(text=asked) if isinstance(asked, str) else asked
+        wish = wish_of(policy)
         event = Message(text=op.text, author=op.author) if isinstance(op, MessageOp) else None
         answer = await self.stores.producer.submit(
             Submit(
@@ -64,6 +73,10 @@ class Bench:
                 create=Create(route=ROUTE, agent="bot"),
                 target=turn,
                 event=event,
+                policy=wish.policy,
+                key=wish.key,
+                quiet_ms=wish.quiet_ms,
+                max_wait_ms=wish.max_wait_ms,
             )
         )
         assert not isinstance(answer, NoTurn), answer
@@ -126,6 +139,30 @@ class Bench:
         executor = self.stores.worker.executor
         await executor.command("HSET", at.session(self.session, "head"), "not_before", 1)
         await self.stores.worker.reap(self.partition, [self.session])
+
+    async def hear(self, held: Held) -> None:
+        """Renew the lease as a keeper does, which tells the holder of a control that waits."""
+        store = self.stores.worker
+        (answer,) = await store.renew(self.partition, [held.lease], ttl_ms=30_000)
+        assert answer.word == "OK", answer
+        if answer.alert:
+            held.note_control(answer.alert)
+
+    async def pass_quiet(self) -> None:
+        """Let the times have passed until which messages wait for more."""
+        command = self.stores.executor.command
+        work = self.stores.worker.keys.of(self.session).session(self.session, "work")
+        for one in (await self.stores.worker.read_work(self.session)).waiting:
+            if one.due_ms:
+                parts = (await command("HGET", work, one.n)).decode().split("|")
+                await command("HSET", work, one.n, "|".join((parts[0], "1", *parts[2:])))
+        await self.stores.worker.reap(self.partition, [self.session])
+
+    async def status(self) -> Status:
+        """Who acts next."""
+        head = await self.stores.worker.read_head(self.session)
+        assert head is not None
+        return head.status
 
     async def pass_time(self, ms: int) -> None:
         """Let time pass for a parked session. Redis's clock cannot be set: the worker's idea of
