@@ -39,6 +39,7 @@ SHORT: Final[dict[str, Callable[[Any], str]]] = {
     "turn_parked": lambda e: f"{e.turn_id} parked: {e.reason}",
     "turn_resumed": lambda e: f"{e.turn_id} resumed: {e.reason}",
     "context_rolled_back": lambda e: f"{e.to} rolled back",
+    "warning": lambda e: f"warning {e.code}",
     "worker_changed": lambda e: f"worker {e.reason}",
     "turn_completed": lambda e: f"{e.turn_id} completed for {' '.join(e.submission_ids)}",
     "turn_aborted": lambda e: f"{e.turn_id} aborted for {' '.join(e.submission_ids)}",
@@ -192,12 +193,12 @@ async def is_busy(on: Bench) -> bool:
     return await on.status() is not Status.IDLE or bool(work.waiting)
 
 
-async def told(cell: Cell) -> str:
-    """What became of it: the journal, what the model was shown last, and every ending."""
+async def told(cell: Cell, *ids: str) -> str:
+    """What became of it: the journal, what the model was shown last, and how each ended."""
     events = await cell.on.events()
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     lines = [SHORT[event.type](event) for event in events]
-    endings = {id: await ending(cell.on, id) for id in ("m1", "m2")}
+    endings = {id: await ending(cell.on, id) for id in ids}
     return "\n".join(
         [
             *lines,

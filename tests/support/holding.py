@@ -15,7 +15,7 @@ from structlog.testing import CapturingLogger
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._events import Event, Message
-from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
+from changeover_shared._ops import InterruptOp, MessageOp, Op, class_of, digest, encode_op
 from changeover_shared._policies import AnyPolicy, wish_of
 from changeover_shared._results import TranscriptItem, TurnRecord
 from changeover_shared._settings import Settings
@@ -81,6 +81,22 @@ class Bench:
         )
         assert not isinstance(answer, NoTurn), answer
         return answer
+
+    async def interrupt(self, id: str = "i1", *, turn: str = "") -> Submitted | NoTurn:
+        """Ask for the end of the running turn, or of the one that is named."""
+        op = InterruptOp()
+        return await self.stores.producer.submit(
+            Submit(
+                session_id=self.session,
+                submission_id=id,
+                digest=digest(op),
+                cls="ctl",
+                body=encode_op(op),
+                create=Create(route="", agent=""),
+                target=turn,
+                may_create=False,
+            )
+        )
 
     async def claim(self, incarnation: str = "w:00000001") -> Grant:
         """Take the session; it must be ready."""

@@ -31,7 +31,7 @@ async def test_a_policy_does_in_each_state_exactly_this(policy: str, state: Stat
                 await on.submit("m2", "m2", policy=cell.policy)
             except Busy as busy:
                 assert policy == "reject", busy
-        assert await told(cell) == vectors("policies.txt")[titled(policy, state)]
+        assert await told(cell, "m1", "m2") == vectors("policies.txt")[titled(policy, state)]
 
 
 def test_every_cell_of_the_table_is_filled() -> None:
