@@ -40,6 +40,7 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
         "_operator",
         "_payload_keys",
         "_purge",
+        "_queues",
         "_reader",
         "_submit_many",
         "_topology",

@@ -47,7 +47,7 @@ SCRIPTS: Final[Mapping[Role, tuple[str, ...]]] = {
         "init", "raise_epoch", "peek", "reap", "claim", "renew", "append", "commit", "give_up",
         "evict", "trim", "pressure",
     ),
-    "operator": (*_PRODUCERS_SCRIPTS, "reroute", "trim", "purge"),
+    "operator": (*_PRODUCERS_SCRIPTS, "reroute", "trim", "purge", "pause"),
 }  # fmt: skip
 """Which scripts a role runs."""
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Literal
 
 from changeover._answers import checkpoint_of, holder_of
+from changeover._paused import paused_text
 from changeover_shared._items import Json, Wire
-from changeover_shared._results import WorkerInfo
+from changeover_shared._results import Pause, WorkerInfo
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import Snapshot
 from changeover_shared._units import show_duration
@@ -23,6 +24,7 @@ Code = Literal[
     "no_worker_for_queue",
     "no_worker_for_agent",
     "format_too_new",
+    "queue_paused",
     "scheduled",
     "parked",
     "parked_timer",
@@ -48,10 +50,18 @@ class Explanation(Wire):
 
 
 def explain(
-    snapshot: Snapshot, workers: Sequence[WorkerInfo], backlog: Backlog, now_ms: int
+    snapshot: Snapshot,
+    workers: Sequence[WorkerInfo],
+    backlog: Backlog,
+    now_ms: int,
+    *,
+    paused: Pause | None = None,
 ) -> Explanation:
-    """Say why the session is where it is. `workers` whose registration is old are silent ones."""
+    """Say why the session is where it is. `workers` whose registration is old are silent ones;
+    `paused` is why nothing of its queue is granted."""
     code, text, remedy, facts = _reason(snapshot, workers, backlog, now_ms)
+    if paused is not None and code in _WAITS_FOR_A_WORKER:
+        code, text, remedy, facts = _paused(snapshot, paused, facts, now_ms)
     return Explanation(
         session_id=snapshot.session_id,
         code=code,
@@ -183,6 +193,19 @@ def _ready(
     full = all(w.sessions >= w.slots for w in serving)
     more = "start another worker, or raise CHANGEOVER_CONCURRENCY" if full else None
     return "waiting_for_slot", text, more, {**facts, "position": _one_up(place)}
+
+
+_WAITS_FOR_A_WORKER: frozenset[Code] = frozenset(
+    ("waiting_for_slot", "no_worker_for_queue", "no_worker_for_agent")
+)
+
+
+def _paused(snapshot: Snapshot, paused: Pause, facts: dict[str, Json], now_ms: int) -> _Reason:
+    queue = queue_of(snapshot.head.route)
+    waited = _span(now_ms - snapshot.head.at_ms)
+    text = f"is ready and has waited {waited}: its queue {queue} is {paused_text(paused, now_ms)}"
+    told: dict[str, Json] = {"paused_by": paused.by or None, "reason": paused.reason or None}
+    return "queue_paused", text, f"changeover resume {queue}", {**facts, **told}
 
 
 def _unserved(

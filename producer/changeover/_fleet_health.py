@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from changeover._partition_look import PartitionLook
+from changeover._paused import paused_text
 from changeover_shared._results import WorkerInfo
 from changeover_shared._server.check import Finding
 from changeover_shared._settings import Settings
@@ -78,6 +79,7 @@ def fleet_findings(
     yield _summary(config, looks, workers, settings)
     yield from _universe(config, looks, now_ms)
     yield from _silent(workers, settings, now_ms)
+    yield from _paused(looks, now_ms)
     yield from _unserved(looks, workers)
     yield from _behind(looks, workers, now_ms)
     yield from _quarantined(looks)
@@ -138,6 +140,18 @@ def _silent(workers: Sequence[WorkerInfo], settings: Settings, now_ms: int) -> I
                 f"taken over {lease} after its last renewal",
                 remedy="start it again, or look at its log",
             )
+
+
+def _paused(looks: Sequence[PartitionLook], now_ms: int) -> Iterator[Finding]:
+    for queue in sorted({queue for look in looks for queue in look.paused}):
+        said = [look.paused[queue] for look in looks if queue in look.paused]
+        where = "" if len(said) == len(looks) else f" in {len(said)} of {len(looks)} partitions"
+        yield Finding(
+            level="warn",
+            code="queue_paused",
+            text=f"queue {queue} is {paused_text(said[0], now_ms)}{where}",
+            remedy=f"changeover resume {queue}",
+        )
 
 
 def _unserved(looks: Sequence[PartitionLook], workers: Sequence[WorkerInfo]) -> Iterator[Finding]:

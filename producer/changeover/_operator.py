@@ -9,11 +9,13 @@ from changeover._explain import Explanation, explain
 from changeover._fleet_health import judged
 from changeover._payload_keys import payload_keys
 from changeover._purge import purge, spans
+from changeover._queues import read_queues
 from changeover._report import Report
 from changeover_shared._identifiers import identifier, name
-from changeover_shared._results import PayloadKey, Purged, WorkerInfo
+from changeover_shared._results import Pause, PayloadKey, Purged, QueueInfo, WorkerInfo
 from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.executor import Executor
+from changeover_shared._store.keys import queue_of
 from changeover_shared._units import Duration
 
 
@@ -25,6 +27,35 @@ class Operator(Client):
         """Every registered worker by name; `silent` once it has missed its renewals."""
         store = await self._opened()
         return judged(await store.workers(), await store.now_ms(), self._settings)
+
+    async def queues(self) -> tuple[QueueInfo, ...]:
+        """Every queue that has sessions, workers, or is paused: what waits, runs and stands still.
+
+        Reads a little of each session: some seconds for a hundred thousand.
+        """
+        return await read_queues(await self._opened(), await self.workers())
+
+    async def pause(self, queue: str, *, reason: str = "", by: str = "") -> None:
+        """Have no worker take a session of a queue until `resume`. Turns that run go on to their
+        end; no further one begins, and what is handed off or parked meanwhile waits.
+
+        Raises `StoreUnavailable` when it may not have reached every partition. May be repeated.
+        """
+        queue = name(queue, field="queue")
+        store = await self._opened()
+        said = Pause(by=by, reason=reason, since_ms=await store.read_time())
+        await store.upkeep.pause(queue, said.model_dump_json())
+
+    async def resume(self, queue: str) -> bool:
+        """Let workers take sessions of a queue again, at once; False when it was not paused.
+
+        Raises `StoreUnavailable` when it may not have reached every partition. May be repeated.
+        """
+        queue = name(queue, field="queue")
+        store = await self._opened()
+        paused = any(queue in where for where in await store.upkeep.paused())
+        await store.upkeep.pause(queue, "")
+        return paused
 
     async def reroute(self, session: str, queue: str) -> bool:
         """Let a session wait in another queue from now on; False when there is none that could.
@@ -63,7 +94,8 @@ class Operator(Client):
         snapshot = await self._snapshot(session)
         store = await self._opened()
         backlog = await store.route_backlog(snapshot.session_id, snapshot.head.route)
-        return explain(snapshot, await self.workers(), backlog, await store.now_ms())
+        paused = await store.pause_of(snapshot.session_id, queue_of(snapshot.head.route))
+        return explain(snapshot, await self.workers(), backlog, await store.now_ms(), paused=paused)
 
     async def doctor(self, *, deep: bool = False, progress: Progress | None = None) -> Report:
         """Look at the server and at the fleet on it: what is wrong, and what to type.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Final
 
+from changeover_shared._results import Pause
 from changeover_shared._store import decode
 from changeover_shared._store.keys import PartitionKeys
 
@@ -38,6 +39,8 @@ class PartitionLook:
     quarantined: int = 0
     stopped: tuple[str, ...] = ()
     """The first of the quarantined ones."""
+    paused: dict[str, Pause] = field(default_factory=dict)
+    """Queue -> why nothing of it is granted here."""
     routes: tuple[str, ...] = ()
     ready: dict[str, int] = field(default_factory=dict)
     """Route -> how many sessions wait there."""
@@ -59,7 +62,7 @@ class PartitionLook:
         leases, timers = self.at.named("leases"), self.at.named("timers")
         late, beyond = now_ms - LATE_MS, f"({now_ms + longest_ms}"
         return [
-            ("HMGET", self.at.named("meta"), "P", "layout", "pressure"),
+            ("HGETALL", self.at.named("meta")),
             ("ZCARD", self.at.named("sessions")),
             ("ZCOUNT", leases, "-inf", late),
             ("ZRANGE", leases, 0, 0, "WITHSCORES"),
@@ -74,9 +77,10 @@ class PartitionLook:
     def counted(self, values: Sequence[Any]) -> None:
         """Read the answers to `counting`."""
         meta, sessions, expired, first, beyond, overdue, due, quarantined, stopped, vt = values
-        told = zip(("P", "layout", "pressure"), meta, strict=True)
-        self.meta = {name: value.decode() for name, value in told if value is not None}
-        self.refusing_until_ms = int(self.meta.pop("pressure", "0").rpartition("|")[2])
+        told = {name.decode(): value.decode() for name, value in decode.pairs(meta)}
+        self.meta = {name: told[name] for name in ("P", "layout") if name in told}
+        self.refusing_until_ms = int(told.get("pressure", "0").rpartition("|")[2])
+        self.paused = decode.paused(meta)
         self.sessions = int(sessions)
         self.expired, self.overdue = int(expired), int(overdue)
         self.expired_ms = int(float(first[1])) if first else 0

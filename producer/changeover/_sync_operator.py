@@ -11,9 +11,11 @@ from changeover._sync_deep import Progress
 from changeover._sync_doctor import examine
 from changeover._sync_payload_keys import payload_keys
 from changeover._sync_purge import purge, spans
+from changeover._sync_queues import read_queues
 from changeover_shared._identifiers import identifier, name
-from changeover_shared._results import PayloadKey, Purged, WorkerInfo
+from changeover_shared._results import Pause, PayloadKey, Purged, QueueInfo, WorkerInfo
 from changeover_shared._server.url import parse_url, redis_url
+from changeover_shared._store.keys import queue_of
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._units import Duration
 
@@ -26,6 +28,35 @@ class SyncOperator(SyncClient):
         """Every registered worker by name; `silent` once it has missed its renewals."""
         store = self._opened()
         return judged(store.workers(), store.now_ms(), self._settings)
+
+    def queues(self) -> tuple[QueueInfo, ...]:
+        """Every queue that has sessions, workers, or is paused: what waits, runs and stands still.
+
+        Reads a little of each session: some seconds for a hundred thousand.
+        """
+        return read_queues(self._opened(), self.workers())
+
+    def pause(self, queue: str, *, reason: str = "", by: str = "") -> None:
+        """Have no worker take a session of a queue until `resume`. Turns that run go on to their
+        end; no further one begins, and what is handed off or parked meanwhile waits.
+
+        Raises `StoreUnavailable` when it may not have reached every partition. May be repeated.
+        """
+        queue = name(queue, field="queue")
+        store = self._opened()
+        said = Pause(by=by, reason=reason, since_ms=store.read_time())
+        store.upkeep.pause(queue, said.model_dump_json())
+
+    def resume(self, queue: str) -> bool:
+        """Let workers take sessions of a queue again, at once; False when it was not paused.
+
+        Raises `StoreUnavailable` when it may not have reached every partition. May be repeated.
+        """
+        queue = name(queue, field="queue")
+        store = self._opened()
+        paused = any(queue in where for where in store.upkeep.paused())
+        store.upkeep.pause(queue, "")
+        return paused
 
     def reroute(self, session: str, queue: str) -> bool:
         """Let a session wait in another queue from now on; False when there is none that could.
@@ -64,7 +95,8 @@ class SyncOperator(SyncClient):
         snapshot = self._snapshot(session)
         store = self._opened()
         backlog = store.route_backlog(snapshot.session_id, snapshot.head.route)
-        return explain(snapshot, self.workers(), backlog, store.now_ms())
+        paused = store.pause_of(snapshot.session_id, queue_of(snapshot.head.route))
+        return explain(snapshot, self.workers(), backlog, store.now_ms(), paused=paused)
 
     def doctor(self, *, deep: bool = False, progress: Progress | None = None) -> Report:
         """Look at the server and at the fleet on it: what is wrong, and what to type.

@@ -201,6 +201,32 @@ class PayloadKey(Wire):
     """In how many sessions, deleted ones that are remembered among them."""
 
 
+class Pause(Wire):
+    """Why nothing of a queue is granted."""
+
+    by: str = ""
+    reason: str = ""
+    since_ms: int = 0
+
+
+class QueueInfo(Wire):
+    """A queue as it stands now."""
+
+    queue: str
+    state: Literal["open", "paused", "partly_paused"] = "open"
+    """`partly_paused`: a pause or a resume that did not reach every partition; repeat it."""
+    ready: int = 0
+    """Sessions that wait for a worker."""
+    oldest_ms: int | None = None
+    """For how long the oldest of them has waited; None when none does."""
+    running: int = 0
+    parked: int = 0
+    quarantined: int = 0
+    workers: int = 0
+    """Running workers that serve it."""
+    paused: Pause | None = None
+
+
 class TranscriptItem(Wire):
     """One item of a transcript with its number."""
 

@@ -126,6 +126,9 @@ async def _operates(operator: Operator) -> None:
         assert [one.state for one in await operator.workers()] == ["running"]
         assert (await operator.explain("web:1")).code == "idle"
         assert await operator.reroute("web:1", "other")
+        await operator.pause("later")
+        assert {one.queue for one in await operator.queues()} >= {"assistant", "later"}
+        assert await operator.resume("later")
         await operator.purge(closed_for="0s", idle_for="0s", dry_run=True)
         await operator.purge(closed_for="1h")
         await operator.submit("web:9", "hello", agent="nobody")

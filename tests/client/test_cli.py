@@ -141,6 +141,9 @@ WORKER = {
     "worker", "incarnation", "build", "host", "pid", "state", "queues", "agents", "slots",
     "sessions", "started_at_ms", "renewed_at_ms",
 }  # fmt: skip
+QUEUE = {
+    "queue", "state", "ready", "oldest_ms", "running", "parked", "quarantined", "workers", "paused",
+}  # fmt: skip
 TURN = {
     "turn_id", "submission_ids", "ending", "text", "output", "error", "usage", "steps",
     "tool_calls", "failed_tool_calls", "takeovers", "stop", "model", "started_at_ms",
@@ -184,6 +187,7 @@ def test_the_json_of_one_thing_is_one_object(
     [
         (("sessions",), SESSION),
         (("workers",), WORKER),
+        (("queues",), QUEUE),
         (("show", "SESSION", "--turns"), TURN),
         (("show", "SESSION", "--transcript"), {"n", "item"}),
     ],
@@ -728,3 +732,19 @@ def test_a_closed_session_is_purged_by_age(
     assert session in purged.out.splitlines()
     assert "forgotten" in purged.err
     assert run("show", session, "--json").json["session"]["status"] == "deleted"
+
+
+def test_a_queue_is_paused_listed_and_resumed(run: Run, url: str, session: str) -> None:
+    submitted(url, session, agent="nobody", queue="pausing")
+    told = run("pause", "pausing", "--reason", "outage", "--by", "ops")
+    assert (told.code, told.err) == (0, "changeover resume pausing\n")
+    lines = run("queues").out.splitlines()
+    assert lines[0].split()[:4] == ["QUEUE", "STATE", "READY", "OLDEST"]
+    (line,) = [line for line in lines if line.startswith("pausing ")]
+    assert line.split()[:3] == ["pausing", "paused", "1"]
+    assert "paused by ops" in line and line.endswith("ago: outage")
+    assert "[queue_paused]" in run("explain", session).out
+    assert run("resume", "pausing").out == "pausing is open again\n"
+    assert run("resume", "pausing").out == "pausing was not paused\n"
+    assert run("pause", "pausing", "--json").json == {"queue": "pausing", "state": "paused"}
+    assert run("resume", "pausing", "--json").json["was_paused"] is True

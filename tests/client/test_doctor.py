@@ -135,6 +135,16 @@ async def test_partitions_that_refuse_messages_are_counted(world: World) -> None
 
 
 @one_real
+async def test_a_paused_queue_is_told_with_who_and_why(world: World) -> None:
+    await registered(world)
+    await world.client.submit("web:1", "hello")
+    await world.client.pause("assistant", reason="outage", by="ops")
+    level, text, remedy = (await wrong(world))["queue_paused"]
+    assert (level, remedy) == ("warn", "changeover resume assistant")
+    assert text.startswith("queue assistant is paused by ops") and text.endswith("ago: outage")
+
+
+@one_real
 async def test_quarantined_sessions_are_named(world: World) -> None:
     await world.client.submit("web:1", "hello")
     at = world.stores.producer.keys.of("web:1")

@@ -6,6 +6,7 @@ import pytest
 
 from changeover import UnknownSession
 from changeover_shared._results import WorkerInfo
+from changeover_shared._store.keys import route_of
 from tests.client.conftest import World
 
 
@@ -47,6 +48,53 @@ async def test_a_session_is_explained_from_what_lies_in_redis(world: World) -> N
     await held.start()
     await held.complete("Hello.")
     assert (await world.client.explain("web:1")).code == "idle"
+
+
+async def test_queues_say_what_waits_runs_and_stands_still(world: World) -> None:
+    assert await world.client.queues() == ()
+    await world.client.submit("web:1", "one")
+    await world.client.submit("web:2", "two")
+    await world.acting.take("web:2")
+    await world.client.submit("web:3", "three")
+    await world.acting.answer("web:3", "Hello.")
+    await world.client.submit("t:1", "four", queue="triage")
+    await world.client.submit("t:2", "five", queue="triage")
+    await world.client.delete("t:2")
+    await _register(world, agents=("assistant",))
+    await world.client.pause("later", reason="not yet")
+    first, later, triage = await world.client.queues()
+    assert (first.queue, first.state) == ("assistant", "open")
+    assert (first.ready, first.running, first.parked, first.workers) == (1, 1, 0, 1)
+    assert first.oldest_ms is not None and first.oldest_ms >= 0
+    assert (later.queue, later.state, later.ready) == ("later", "paused", 0)
+    assert later.paused is not None and later.paused.reason == "not yet"
+    assert (triage.ready, triage.workers, triage.oldest_ms is None) == (1, 0, False)
+
+
+async def test_a_paused_queue_says_by_whom_and_goes_on_when_it_is_resumed(world: World) -> None:
+    await world.client.submit("web:1", "one")
+    await world.client.pause("assistant", reason="provider outage", by="ops")
+    await world.client.pause("assistant", reason="provider outage", by="ops")
+    (told,) = await world.client.queues()
+    assert told.state == "paused"
+    assert told.paused is not None and told.paused.by == "ops"
+    said = await world.client.explain("web:1")
+    assert (said.code, said.remedy) == ("queue_paused", "changeover resume assistant")
+    assert await world.client.resume("assistant")
+    assert not await world.client.resume("assistant")
+    (told,) = await world.client.queues()
+    assert (told.state, told.paused) == ("open", None)
+    bell = world.stores.producer.keys.bell(route_of("assistant"))
+    rung = await world.stores.executor.command("ZCARD", bell)
+    assert rung == world.stores.producer.keys.partitions
+
+
+async def test_a_pause_that_did_not_reach_every_partition_is_seen(world: World) -> None:
+    await world.client.pause("assistant")
+    meta = world.stores.producer.keys.all[0].named("meta")
+    await world.stores.executor.command("HDEL", meta, "paused:assistant")
+    (told,) = await world.client.queues()
+    assert told.state == "partly_paused"
 
 
 async def _register(world: World, *, agents: tuple[str, ...]) -> None:

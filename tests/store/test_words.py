@@ -64,6 +64,11 @@ async def waiting(drive: Driver) -> None:
     await drive.submit("m1")
 
 
+async def paused(drive: Driver) -> None:
+    await drive.submit("m1")
+    await drive.pause()
+
+
 async def running(drive: Driver) -> Lease:
     return await drive.run("m1")
 
@@ -297,6 +302,7 @@ SCENES: Final = (
     Scene("claim", "OK NONE", claiming, closed),
     Scene("claim", "OK NONE", claiming, deleted),
     Scene("claim", "OK NONE", claiming, expired),
+    Scene("claim", "OK PAUSED", claiming, paused),
     Scene("claim", "OK QUARANTINED", claiming, after_attempts(5), "its work"),
     Scene("claim", "OK SUSPECT", claiming, after_attempts(3), "its work"),
     # what a holder sends
@@ -356,6 +362,9 @@ SCENES: Final = (
     Scene("purge", "OK NONE", purging, nobody),
     Scene("pressure", "OK", lambda drive, _: drive.pressure(9, 10), waiting, "its work"),
     Scene("pressure", "OK", lambda drive, _: drive.pressure(), waiting),
+    # pause
+    Scene("pause", "OK", lambda drive, _: drive.pause(), waiting, "its work"),
+    Scene("pause", "OK", lambda drive, _: drive.resume(), waiting),
 )
 
 

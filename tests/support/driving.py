@@ -429,6 +429,12 @@ class Driver:
         memory = Memory(used, limit) if limit else None
         return await self.call(requests.pressure(self.partition, memory, span_ms=span_ms))
 
+    async def pause(self, queue: str = "assistant", said: str = '{"by":"ops"}') -> list[Any]:
+        return await self.call(requests.pause(self.partition, queue, said))
+
+    async def resume(self, queue: str = "assistant") -> list[Any]:
+        return await self.pause(queue, "")
+
     async def run(self, *ids: str, **given: Any) -> Lease:
         """Submit, claim, and start a turn that takes everything."""
         for id in ids or ("m1",):

@@ -58,4 +58,5 @@ def every_request(
         "trim": requests.trim(keys, SESSION, events=1, records=1),
         "purge": requests.purge(at, ids, window_ms=1000, most=10),
         "pressure": requests.pressure(at, Memory(used=9, limit=10), span_ms=1000),
+        "pause": requests.pause(at, "assistant", "{}"),
     }  # fmt: skip

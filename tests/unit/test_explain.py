@@ -11,7 +11,7 @@ from changeover._explain import Backlog, Explanation, explain
 from changeover.cli._look import facts_line
 from changeover.cli._output import clock
 from changeover_shared._checkpoint import Checkpoint, Execution, Retry, encode_checkpoint
-from changeover_shared._results import WorkerInfo
+from changeover_shared._results import Pause, WorkerInfo
 from changeover_shared._store.records import Head, Snapshot, Wait, Waiting, Work
 from changeover_shared._store.scripts import script
 from changeover_shared._words import SUSPECT_AFTER, Status
@@ -74,6 +74,7 @@ def told(
     waits: tuple[Wait, ...] = (),
     owner: str = "",
     lease_ms: int = 0,
+    paused: Pause | None = None,
     **fields: Any,
 ) -> Explanation:
     snapshot = Snapshot(
@@ -84,7 +85,7 @@ def told(
         lease_ms=lease_ms,
         checkpoint=None,
     )
-    return explain(snapshot, workers, backlog, NOW)
+    return explain(snapshot, workers, backlog, NOW, paused=paused)
 
 
 def test_a_session_with_nothing_to_do_is_idle() -> None:
@@ -168,6 +169,17 @@ def test_full_workers_are_a_reason_to_start_another() -> None:
         "waiting_for_slot",
         "start another worker, or raise CHANGEOVER_CONCURRENCY",
     )
+
+
+def test_a_session_of_a_paused_queue_waits_for_its_resume() -> None:
+    why = Pause(by="ops", reason="provider outage", since_ms=NOW - 180_000)
+    for workers in ((worker("a"),), ()):
+        said = told(*workers, paused=why)
+        assert (said.code, said.remedy) == ("queue_paused", "changeover resume triage")
+        assert "its queue triage is paused by ops 3 m ago: provider outage" in said.text
+        assert said.facts["paused_by"] == "ops"
+    held = told(worker("a"), status=Status.HELD, owner="3|a:00000000|n", lease_ms=NOW, paused=why)
+    assert held.code != "queue_paused"
 
 
 def test_a_session_of_a_newer_format_waits_for_the_newer_release() -> None:

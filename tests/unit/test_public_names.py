@@ -30,8 +30,11 @@ def test_the_synchronous_twins_have_the_methods_of_the_asynchronous_ones() -> No
     assert methods(changeover.SyncOperator) - methods(changeover.SyncClient) == {
         "doctor",
         "explain",
+        "pause",
         "payload_keys",
         "purge",
+        "queues",
         "reroute",
+        "resume",
         "workers",
     }

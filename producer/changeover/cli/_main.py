@@ -18,6 +18,7 @@ from changeover.cli import (
     _life,
     _look,
     _payload_keys,
+    _queues,
     _show,
     _submit,
     _talk,
@@ -72,7 +73,10 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, LOOK, _show.show)
     _add(app, LOOK, _look.explain)
     _add(app, LOOK, _look.workers)
+    _add(app, LOOK, _queues.queues)
     _add(app, LOOK, _version.version)
+    _add(app, OPERATE, _queues.pause)
+    _add(app, OPERATE, _queues.resume)
     _add(app, OPERATE, _context.compact)
     _add(app, OPERATE, _context.rollback)
     _add(app, OPERATE, _life.close)

@@ -31,7 +31,8 @@ from changeover_shared._errors import (
 )
 from changeover_shared._events import Event, decode_event
 from changeover_shared._items import decode_item
-from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo, at
+from changeover_shared._results import Pause, TranscriptItem, TurnRecord, WorkerInfo, at
+from changeover_shared._store.keys import queue_of
 from changeover_shared._store.payloads import Kind, SessionPayloads, is_sealed
 from changeover_shared._store.records import (
     Appended,
@@ -49,6 +50,7 @@ from changeover_shared._store.records import (
     Peeked,
     Pulse,
     Renewed,
+    Standing,
     SubmissionState,
     Submit,
     Submitted,
@@ -446,6 +448,26 @@ def workers(flat: Sequence[bytes]) -> tuple[WorkerInfo, ...]:
         with suppress(ValidationError):
             found.append(WorkerInfo.model_validate_json(value))
     return tuple(found)
+
+
+def standing(fields: Sequence[bytes | None]) -> Standing:
+    """Where a session stands; one that was deleted meanwhile has no queue."""
+    status, route, at_ms = (value.decode() if value else "" for value in fields)
+    return Standing(Status(status or Status.DELETED), queue_of(route), int(at_ms or 0))
+
+
+def paused(meta: Sequence[bytes]) -> dict[str, Pause]:
+    """Queue -> why it is paused, from a partition's `meta`; how a later release says why is left
+    out."""
+    found: dict[str, Pause] = {}
+    for field, said in pairs(meta):
+        kind, _, queue = field.decode().partition(":")
+        if kind == "paused" and queue:
+            try:
+                found[queue] = Pause.model_validate_json(said)
+            except ValidationError:
+                found[queue] = Pause()
+    return found
 
 
 def agent_policies(flat: Sequence[bytes]) -> dict[str, str]:

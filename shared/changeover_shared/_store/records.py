@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from changeover_shared._errors import PayloadError
 from changeover_shared._events import Event
@@ -162,7 +162,7 @@ class ClaimRefused:
     """A claim that was not granted; nothing is held."""
 
     session_id: str
-    word: Literal["BUSY", "USED", "LATE", "NONE", "QUARANTINED", "SUSPECT"]
+    word: Literal["BUSY", "USED", "LATE", "NONE", "PAUSED", "QUARANTINED", "SUSPECT"]
     remaining_ms: int = 0
 
 
@@ -412,6 +412,15 @@ class CancelAnswer:
     word: Literal["CANCELLED", "RUNNING", "ENDED", "UNKNOWN"]
     turn: str = ""
     ending: Ending | None = None
+
+
+class Standing(NamedTuple):
+    """Where a session stands, and nothing else of it."""
+
+    status: Status
+    queue: str
+    at_ms: int
+    """When its newest event was written."""
 
 
 @dataclass(frozen=True, slots=True)

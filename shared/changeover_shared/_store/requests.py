@@ -179,6 +179,7 @@ def peek(
         _named(partition, ("leases", "timers")),
         {"window": window, "max_ttl": max_ttl_ms},
         each=[{"ready": ready(route)} for route in routes],
+        lists={"routes": [(route,) for route in routes]},
     )
 
 
@@ -435,3 +436,8 @@ def pressure(partition: PartitionKeys, memory: Memory | None, *, span_ms: int) -
     """Say for `span_ms` that memory is short; None: it is not."""
     used, limit = (memory.used, memory.limit) if memory else (0, 0)
     return Request("pressure", partition, {}, {"used": used, "limit": limit, "span": span_ms})
+
+
+def pause(partition: PartitionKeys, queue: str, said: str) -> Request:
+    """Grant nothing more of a queue, and say why as JSON; '': grant again."""
+    return Request("pause", partition, {}, {"queue": queue, "said": said})

@@ -47,6 +47,7 @@ NAMES: Final = (
     "trim",
     "purge",
     "pressure",
+    "pause",
 )
 """Every script, by the stem of its file."""
 

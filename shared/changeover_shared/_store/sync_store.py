@@ -17,7 +17,7 @@ from typing import Any
 from changeover_shared._errors import Busy, ChangeoverError, Invalid, PayloadError, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
-from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
+from changeover_shared._results import Pause, TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store import decode, requests
@@ -294,6 +294,12 @@ class SyncStore:
         key = self.keys.of(session_id).ready(route)
         rank, size = self._fleet.executor.commands([("ZRANK", key, session_id), ("ZCARD", key)])
         return (None if rank is None else int(rank)), int(size)
+
+    def pause_of(self, session_id: str, queue: str) -> Pause | None:
+        """Why nothing of the queue is granted where the session lies; None: it is."""
+        key = self.keys.of(session_id).named("meta")
+        flat = self._fleet.executor.command("HGETALL", key)
+        return decode.paused(flat).get(queue)
 
     def now_ms(self) -> int:
         """Redis's time; asks once if nothing has been asked before."""

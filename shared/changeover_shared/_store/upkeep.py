@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from changeover_shared._errors import SessionHeld
+from changeover_shared._results import Pause
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.payloads import key_id_of
-from changeover_shared._store.records import Head
+from changeover_shared._store.records import Head, Standing
 from changeover_shared._units import milliseconds
 from changeover_shared._words import Status
 
 PURGED_AT_ONCE = 100
 RECEIPTS_AT_ONCE = 500
 PAGE = 200
+STANDINGS_AT_ONCE = 1000
 BODIES = ("inbox", "checkpoint", "transcript", "journal", "turns")
 """What of a session is a stream of payloads."""
 
@@ -104,6 +106,35 @@ class Upkeep:
                     continue
                 case _:
                     raise AssertionError(f"reroute answered {reply!r}")
+
+    async def pause(self, queue: str, said: str) -> None:
+        """Grant nothing more of a queue, and say why as JSON; '': grant again, and wake workers.
+
+        Every partition is told, one after the other. Raises `StoreUnavailable` when one could not
+        be: the others know; may be repeated.
+        """
+        keys = self._fleet.keys
+        asked = [requests.pause(at, queue, said) for at in keys.all]
+        for reply in await self._fleet.call_all(asked):
+            if isinstance(reply, Exception):
+                raise reply
+        if not said:
+            await self._fleet.ring([(route_of(queue), at.partition) for at in keys.all])
+
+    async def paused(self) -> tuple[Mapping[str, Pause], ...]:
+        """Per partition, the queues that are paused there."""
+        metas = [("HGETALL", at.named("meta")) for at in self._fleet.keys.all]
+        return tuple(decode.paused(flat) for flat in await self._fleet.executor.commands(metas))
+
+    async def standings(self, partition: int, *, skip: int) -> tuple[Standing, ...]:
+        """Where up to `STANDINGS_AT_ONCE` sessions of a partition stand, by creation."""
+        at, commands = self._fleet.keys.all[partition], self._fleet.executor.commands
+        last = skip + STANDINGS_AT_ONCE - 1
+        (named,) = await commands([("ZRANGE", at.named("sessions"), skip, last)])
+        heads = [
+            ("HMGET", at.session(one.decode(), "head"), "status", "route", "at_ms") for one in named
+        ]
+        return tuple(map(decode.standing, await commands(heads))) if heads else ()
 
     async def purge(self, partition: int, session_ids: Sequence[str]) -> tuple[int, int]:
         """Forget tombstones and settled receipts that the deduplication window has passed by:

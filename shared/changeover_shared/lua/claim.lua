@@ -32,8 +32,8 @@
 -- LIST     sessions     id
 -- REPLIES  OK           {word ...} per session: GRANTED {fence remaining_ms lapsed head work
 --                       checkpoint inbox}, BUSY {remaining_ms}, or one of USED, LATE,
---                       or NONE, QUARANTINED, SUSPECT
--- USES     clock fleet session journal place lease quarantine
+--                       or NONE, PAUSED, QUARANTINED, SUSPECT
+-- USES     clock fleet session journal place lease quarantine paused
 
 local REPLY_BYTES = 65536
 local REPLY_INPUTS = 16
@@ -42,6 +42,7 @@ local REPLY_INPUTS = 16
 local refused, epoch = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
 local late = tonumber(not_after) < now
+local paused = is_paused(meta, route)
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, timers = timers,
   vt = vt, ready = ready, solo = solo}
@@ -59,6 +60,7 @@ local function judge(s)
   if get(s, 'used_nonce') == nonce then return 'USED' end
   if late then return 'LATE' end
   if where(s) ~= 'ready' then return 'NONE' end
+  if paused then return 'PAUSED' end
   if num(s, 'attempts') >= tonumber(max_attempts) then return 'QUARANTINED' end
   if num(s, 'attempts') >= SUSPECT and is_solo ~= '1' then return 'SUSPECT' end
   return 'GRANTED'
@@ -157,7 +159,7 @@ for i, s in ipairs(found) do
     if not s.exists or get(s, 'route') ~= route then
       redis.call('ZREM', ready, s.id)
       redis.call('ZREM', solo, s.id)
-    elseif s.word ~= 'USED' and not s.owner then
+    elseif s.word ~= 'USED' and s.word ~= 'PAUSED' and not s.owner then
       place(s, at)
     end
     answers[i] = {s.word}

@@ -72,7 +72,7 @@
 --          CONTEXT      epoch        a rewritten context begins the epoch after this one
 --          TOO_BIG      bytes limit
 --          ROUTE        route
--- USES     clock fleet session journal settle place lease holder quarantine
+-- USES     clock fleet session journal settle place lease holder quarantine paused
 
 local MAX_BYTES = 33554432
 local KEPT = 3
@@ -258,7 +258,8 @@ end
 local waiting = #positions(s, is_due)
 local keep = next == 'hold'
 if next == 'auto' then
-  keep = waiting > 0 and (quantum == '1' or redis.call('ZCARD', ready) == 0)
+  keep = waiting > 0 and not is_paused(meta, route)
+    and (quantum == '1' or redis.call('ZCARD', ready) == 0)
 elseif next == 'park' then
   s.owner = false
   set(s, 'parked', '1')

@@ -1,5 +1,7 @@
 -- Look at a partition's indexes: what expired, what is due, what is ready. Grants nothing.
 --
+-- Of a queue that is paused nothing is offered: its sets look empty.
+--
 -- KEYS     meta        HASH
 --          leases      ZSET  session by expiry
 --          timers      ZSET  session by due time
@@ -9,9 +11,10 @@
 --          replid      str
 --          window      int   how many ready sessions per set
 --          max_ttl     int   no honest lease ends later than now + max_ttl
+-- LIST     routes      route   of each ready set
 -- REPLIES  OK          {expired} {due} {{count, session ...} per ready set} pressure   for how many
 --                      ms more messages are refused for want of memory
--- USES     clock fleet
+-- USES     clock fleet paused
 -- FLAGS    no-writes
 
 local OLDEST = 32
@@ -28,10 +31,13 @@ for _, id in ipairs(oldest(leases, '(' .. int(now + max_ttl), '+inf')) do
   expired[#expired + 1] = id
 end
 local sets = {}
-for _, each in ipairs(EACH) do
-  local found = redis.call('ZRANGE', each.ready, 0, window - 1)
-  table.insert(found, 1, int(redis.call('ZCARD', each.ready)))
-  sets[#sets + 1] = found
+for i, each in ipairs(EACH) do
+  local found = {'0'}
+  if not is_paused(meta, routes[i].route) then
+    found = redis.call('ZRANGE', each.ready, 0, window - 1)
+    table.insert(found, 1, int(redis.call('ZCARD', each.ready)))
+  end
+  sets[i] = found
 end
 return reply('OK', expired, oldest(timers, '-inf', int(now)), sets,
   int(pressure and pressure[3] - now or 0))
