@@ -157,6 +157,11 @@ async def _pressure(drive: Driver) -> Call:
     return lambda: drive.pressure(9, 10)
 
 
+async def _pause(drive: Driver) -> Call:
+    await drive.submit("m1")
+    return drive.pause
+
+
 RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "init": (_init, ["OK"]),
     "raise_epoch": (_raise_epoch, ["OK"]),
@@ -172,6 +177,7 @@ RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "trim": (_trim, ["OK"]),
     "purge": (_purge, ["PURGED"]),
     "pressure": (_pressure, ["OK"]),
+    "pause": (_pause, ["OK"]),
 }
 """What must go on with a full memory, and how its answer begins."""
 
