@@ -41,7 +41,7 @@ async def examine(
         infos = await executor.on_every_primary("INFO")
     except StoreUnavailable as error:
         if not error.reason.startswith("READONLY"):
-            raise
+            raise StoreUnavailable(reason=error.reason, where=executor.where) from error
         return report_of([REPLICA], deep=deep)
     found = await _servers(executor, infos, settings)
     found += await look_around(executor, target)

@@ -42,7 +42,7 @@ def examine(
         infos = executor.on_every_primary("INFO")
     except StoreUnavailable as error:
         if not error.reason.startswith("READONLY"):
-            raise
+            raise StoreUnavailable(reason=error.reason, where=executor.where) from error
         return report_of([REPLICA], deep=deep)
     found = _servers(executor, infos, settings)
     found += look_around(executor, target)

@@ -276,4 +276,4 @@ def test_the_json_of_the_command_is_one_object(run: Run) -> None:
 def test_a_server_that_does_not_answer_is_no_finding(run: Run) -> None:
     code, out, err = run("doctor", "--redis", "redis://127.0.0.1:1")
     assert (code, out) == (5, "")
-    assert "127.0.0.1:1" in err
+    assert "no Redis answers at redis://127.0.0.1:1/0" in err
