@@ -273,6 +273,7 @@ async def test_a_promoted_replica_takes_over_and_begins_an_epoch() -> None:
             assert isinstance(answer, Submitted)
             assert (answer.word, answer.n) == ("ACCEPTED", 2)
             assert await drive.redis("HGET", drive.shared("meta"), "epoch") == "2"
+            assert stores.executor.changes == 1, "another server, and people are told so"
 
 
 async def test_a_master_that_the_others_have_lost_is_not_believed_for_ever() -> None:

@@ -96,6 +96,8 @@ class Cluster:
         self._told_by: Address | None = None
         """The node that gave the map."""
         self._stale = True
+        self._newcomers = 0
+        """How many primaries were none in the map before."""
         self._refreshing = asyncio.Lock()
         self._wires: dict[Address, Wire] = {}
         self._doubts = 0
@@ -156,8 +158,8 @@ class Cluster:
 
     @property
     def changes(self) -> int:
-        """How often a server turned out to be another one."""
-        return sum(wire.history.changes for wire in self._wires.values())
+        """How often a server turned out to be another one, a promoted replica among them."""
+        return self._newcomers + sum(wire.history.changes for wire in self._wires.values())
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -196,6 +198,9 @@ class Cluster:
                     reason = str(error) or type(error).__name__
                     continue
                 if found.ranges:
+                    if self._map.ranges:
+                        before = self._map.primaries
+                        self._newcomers += len({*found.primaries}.difference(before))
                     self._map, self._moved, self._stale = found, {}, False
                     self._told_by = address
                     return

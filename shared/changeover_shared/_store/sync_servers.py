@@ -97,6 +97,8 @@ class SyncCluster:
         self._told_by: Address | None = None
         """The node that gave the map."""
         self._stale = True
+        self._newcomers = 0
+        """How many primaries were none in the map before."""
         self._refreshing = threading.Lock()
         self._wires: dict[Address, SyncWire] = {}
         self._doubts = 0
@@ -157,8 +159,8 @@ class SyncCluster:
 
     @property
     def changes(self) -> int:
-        """How often a server turned out to be another one."""
-        return sum(wire.history.changes for wire in self._wires.values())
+        """How often a server turned out to be another one, a promoted replica among them."""
+        return self._newcomers + sum(wire.history.changes for wire in self._wires.values())
 
     def close(self) -> None:
         """Close every connection."""
@@ -197,6 +199,9 @@ class SyncCluster:
                     reason = str(error) or type(error).__name__
                     continue
                 if found.ranges:
+                    if self._map.ranges:
+                        before = self._map.primaries
+                        self._newcomers += len({*found.primaries}.difference(before))
                     self._map, self._moved, self._stale = found, {}, False
                     self._told_by = address
                     return
