@@ -61,6 +61,27 @@ async def test_the_first_write_after_a_restart_begins_an_epoch(kind: str) -> Non
             assert stores.executor.changes == 1
 
 
+async def test_a_worker_is_told_why_its_server_is_lost_and_that_it_is_back() -> None:
+    """The reason alone: `redis_lost` is read by people, and nothing is there for them to repeat."""
+    with running_node("valkey", AOF) as server:
+        async with stores_on(await Executor.connect(server.url), SETTINGS) as stores:
+            lost, back, noticed = list[str](), list[bool](), asyncio.Event()
+
+            def on_lost(reason: str) -> None:
+                lost.append(reason)
+                noticed.set()
+
+            stores.worker.on_lost, stores.worker.on_back = on_lost, back.append
+            await asyncio.to_thread(server.kill)
+            asking = asyncio.create_task(stores.worker.evict("nobody"))
+            await noticed.wait()
+            await asyncio.to_thread(server.start_again)
+            assert await asking == 0
+        assert (len(lost), back) == (1, [True])
+        assert "did not answer" not in lost[0], lost
+        assert "try again" not in lost[0], lost
+
+
 @pytest.mark.parametrize("kind", SERVERS)
 def test_the_synchronous_store_begins_an_epoch_as_well(kind: str) -> None:
     with running_node(kind, AOF) as server:

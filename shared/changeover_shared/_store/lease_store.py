@@ -514,7 +514,7 @@ class LeaseStore:
             except (StoreUnavailable, ServerUnfit) as error:
                 # Once a worker runs, a server that refuses it is an outage like any other: the
                 # password that was rotated or the right that was taken may come back.
-                self._note_lost(str(error))
+                self._note_lost(_as_outage(error).reason)
                 if give_up_at is not None and time.monotonic() >= give_up_at:
                     raise _as_outage(error) from error
             else:
