@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from redis.exceptions import ResponseError
-
 from changeover._fleet_health import config_findings, fleet_findings, judged
 from changeover._partition_look import Command, PartitionLook
 from changeover._report import Report, report_of
 from changeover._sync_deep import Progress, look_deep
 from changeover._sync_topology import look_around
-from changeover_shared._errors import ServerUnfit, StoreUnavailable
+from changeover_shared._errors import StoreUnavailable
 from changeover_shared._server.check import REPLICA, Finding
 from changeover_shared._server.diagnosis import CONFIG_NAMES, server_findings
 from changeover_shared._server.url import Target
@@ -39,13 +37,21 @@ def examine(
     Raises `StoreUnavailable`.
     """
     try:
-        infos = executor.on_every_primary("INFO")
+        answers = executor.on_each_primary("INFO")
+        lost = {name: one for name, one in answers.items() if isinstance(one, Exception)}
+        infos = {name: info for name, info in answers.items() if name not in lost}
+        if not infos:
+            raise next(iter(lost.values()))
     except StoreUnavailable as error:
         if not error.reason.startswith("READONLY"):
             raise StoreUnavailable(reason=error.reason, where=executor.where) from error
         return report_of([REPLICA], deep=deep)
     found = _servers(executor, infos, settings)
+    found += [_silent(name, error) for name, error in lost.items()]
     found += look_around(executor, target)
+    if any(one.code in ("redis_silent", "cluster_down") for one in found):
+        # What is on the others is no fleet that could be judged.
+        return report_of(found, deep=deep)
     stored = executor.command("GET", Keys(settings.prefix, settings.partitions).config)
     fleet: dict[str, Any] | None = json.loads(stored) if stored else None
     found += config_findings(fleet, settings)
@@ -65,6 +71,17 @@ def examine(
     return report_of(found, deep=deep)
 
 
+def _silent(name: str, error: Exception) -> Finding:
+    reason = error.reason if isinstance(error, StoreUnavailable) else str(error)
+    return Finding(
+        level="fail",
+        code="redis_silent",
+        text=f"{name} does not answer: {reason}; what lies there is not served, and the fleet was "
+        "not looked at",
+        remedy="start it again, or have its replica promoted (CLUSTER FAILOVER TAKEOVER)",
+    )
+
+
 def _servers(
     executor: SyncExecutor, infos: Mapping[str, bytes], settings: Settings
 ) -> list[Finding]:
@@ -75,7 +92,7 @@ def _servers(
     for name, info in infos.items():
         flat = configs.get(name, ())
         config = {one.decode(): value.decode() for one, value in decode.pairs(flat)}
-        mine = server_findings(facts_in(info), config, settings, skew_ms=skews[name])
+        mine = server_findings(facts_in(info), config, settings, skew_ms=skews.get(name, 0))
         lead = f"{name} " if len(infos) > 1 else ""
         found += [one.model_copy(update={"text": lead + one.text}) for one in mine]
     return found
@@ -84,10 +101,13 @@ def _servers(
 def _skews(executor: SyncExecutor) -> dict[str, int]:
     """How far this machine's clock is ahead of each server's, in milliseconds."""
     before = time.time()
-    times = executor.on_every_primary("TIME")
+    times = executor.on_each_primary("TIME")
     mine_ms = round((before + time.time()) * 500)
     found: dict[str, int] = {}
-    for name, (seconds, micros) in times.items():
+    for name, answer in times.items():
+        if isinstance(answer, Exception):
+            continue
+        seconds, micros = answer
         now_ms = int(seconds) * 1000 + int(micros) // 1000
         executor.clock.saw(now_ms)
         found[name] = mine_ms - now_ms
@@ -95,11 +115,9 @@ def _skews(executor: SyncExecutor) -> dict[str, int]:
 
 
 def _if_permitted(executor: SyncExecutor, *args: str) -> dict[str, Any]:
-    """The answer of every primary; none where a server has no such command or forbids it."""
-    try:
-        return executor.on_every_primary(*args)
-    except (ServerUnfit, ResponseError):
-        return {}
+    """The answers of the primaries; none of one that has no such command or forbids it."""
+    answers = executor.on_each_primary(*args)
+    return {name: one for name, one in answers.items() if not isinstance(one, Exception)}
 
 
 def _look(

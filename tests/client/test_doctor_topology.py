@@ -59,6 +59,26 @@ async def test_a_slot_on_its_way_and_one_of_nobody_are_said() -> None:
         assert "slots_uncovered" in codes(await told(cluster.url), "fail")
 
 
+async def test_a_primary_that_is_dead_is_said_and_the_others_are_looked_at() -> None:
+    with running_cluster() as cluster:
+        async with Operator(cluster.url, settings=SETTINGS) as operator:
+            await operator.submit("web:1", "hello")
+        dead, *living = cluster.masters()
+        dead.kill()
+        report = await told(cluster.url)
+        assert codes(report, "fail").count("redis_silent") == 1
+        assert codes(report, "ok").count("server") == 2
+        wait_until(
+            lambda: all(one.client.cluster("INFO")["cluster_state"] == "fail" for one in living),
+            "a Cluster that is down",
+        )
+        report = await told(cluster.url, deep=True)
+        assert {"redis_silent", "cluster_down"} <= set(codes(report, "fail"))
+        assert "node_down" in codes(report, "warn")
+        blocking = SyncOperator(cluster.url, settings=SETTINGS).doctor(deep=True)
+        assert codes(blocking) == codes(report)
+
+
 def test_a_node_that_failed_is_named_with_what_to_do() -> None:
     text = (
         "aa 10.0.0.1:7001@17001 myself,master - 0 0 1 connected 0-8191 [93-<-bb]\n"
