@@ -13,6 +13,8 @@ from tests.support.targets import Targets, running_targets
 # that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# A run that is told to end, as by `timeout`, takes the servers along that it has started.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
