@@ -21,6 +21,7 @@ from benchmarks.commit_cost import COMMIT_COST
 from benchmarks.drain import DRAIN, DRAIN_AOF
 from benchmarks.encryption import ENCRYPTION
 from benchmarks.idle import IDLE
+from benchmarks.interrupt import INTERRUPT
 from benchmarks.latency import LATENCY
 from benchmarks.memory import MEMORY
 from benchmarks.submit import SUBMIT
@@ -31,6 +32,7 @@ MEASUREMENTS = (
     DRAIN,
     DRAIN_AOF,
     LATENCY,
+    INTERRUPT,
     IDLE,
     MEMORY,
     WAITING,

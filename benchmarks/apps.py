@@ -17,6 +17,7 @@ _FOR_EVER_S = 3600.0
 def _models() -> dict[str, Model | str]:
     found: dict[str, Model | str] = {
         "constant": ScriptedModel.always(say(CONSTANT)),
+        "streaming": ScriptedModel.always(say("word " * 10_000), chunk=5, pause=0.05),
         "slow": ScriptedModel.always(say(CONSTANT), delay=_FOR_EVER_S),
     }
     url = os.environ.get(MODEL_URL)

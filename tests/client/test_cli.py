@@ -97,6 +97,29 @@ def test_a_submitted_message_is_told_by_its_receipt(run: Run, session: str) -> N
     assert (again.code, again.out) == (0, "duplicate m1 at seq 1, position 0\n")
 
 
+def test_a_message_says_what_becomes_of_it(
+    run: Run, url: str, session: str, tmp_path: Path
+) -> None:
+    run("submit", session, "one", "--agent", "nobody", "--policy", "latest", "--id", "m1")
+    told = run("submit", session, "two", "--policy", "latest", "--json")
+    assert told.json["replaced"] == ["m1"]
+    busy = run("submit", session, "three", "--policy", "reject", "--json")
+    assert (busy.code, json.loads(busy.err or busy.out)["error"]["code"]) == (4, "busy")
+    wrong = run("submit", session, "four", "--policy", "later")
+    assert wrong.code == 2
+    assert "'later' is none of enqueue, steer" in wrong.err
+
+    many = tmp_path / "many.jsonl"
+    lines = [{"policy": "latest"}, {"policy": "debounce:20s,30s"}, {"policy": "later"}, {}]
+    many.write_text(
+        "".join(json.dumps({"session": session, "text": "x", **one}) + "\n" for one in lines)
+    )
+    told = run("submit", "--many", str(many), "--policy", "join")
+    assert told.out == "3 accepted · 0 duplicate · 1 refused\n"
+    with SyncClient(url) as client:
+        assert client.session(session).inbox == 3
+
+
 def test_waiting_for_the_answer_prints_it_alone(run: Run, worker: Processes, session: str) -> None:
     told = run("submit", session, "hello", "--wait")
     assert (told.code, told.out) == (0, "you said: hello\n")

@@ -81,6 +81,8 @@ async def test_instructions_that_return_no_text_are_refused() -> None:
         ("a", {"instructions": 3}, "instructions are text or a function of the turn"),
         ("a", {"on_takeover": "retry"}, "on_takeover 'retry' is neither resume nor abort"),
         ("a", {"on_abort_input": "drop"}, "on_abort_input 'drop' is neither next_turn nor fold"),
+        ("a", {"policy": "later"}, "agent 'a': 'later' is none of enqueue, steer"),
+        ("a", {"policy": None}, "None is none of enqueue, steer"),
         ("a", {"tools": [look_up, look_up_too]}, "has two tools named 'look_up'"),
         ("a", {"tools": [print]}, "is no tool; decorate it with @tool"),
         ("a", {"tools": look_up}, "tools are a sequence of tools"),

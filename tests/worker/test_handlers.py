@@ -34,6 +34,15 @@ def test_a_handler_counts_as_an_agent_of_its_app() -> None:
     app.check()
 
 
+def test_a_handler_has_a_policy_as_an_agent_has() -> None:
+    app = App()
+    app.handler("report", policy="join")(report)
+    assert app.agents["report"].policy == "join"
+    with pytest.raises(Invalid, match="handler 'other': 'later' is none of enqueue, steer"):
+        app.handler("other", policy="later")(report)  # type: ignore[arg-type]
+    assert list(app.agents) == ["report"]
+
+
 def test_a_handler_needs_no_model() -> None:
     app = App()
     app.handler("report")(report)

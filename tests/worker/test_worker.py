@@ -115,6 +115,22 @@ async def test_every_session_that_waits_is_claimed_and_run(url: str) -> None:
             }
 
 
+async def test_what_an_agent_wants_of_messages_holds_from_its_workers_start_on(url: str) -> None:
+    """Messages without a policy; those that say what they want have it."""
+    gate = Gate()
+    app = App(agents=[Agent("slow", model="gate", policy="join")], models={"gate": gate})
+    async with fleet(url) as (settings, client, store), working(app, settings, url):
+        await client.submit("s", "first", agent="slow")
+        await eventually(lambda: gate.waiting == ["s"], "the first one runs")
+        for id, policy in (("a", None), ("b", None), ("c", "enqueue")):
+            await client.submit("s", id, id=id, policy=policy)  # type: ignore[arg-type]
+        waiting = (await store.read_work("s")).waiting
+        assert [one.kind for one in waiting] == ["join", "join", "join", "turn"]
+        gate.open.set()
+        turns = [(await client.wait("s", id)).turn_id for id in ("a", "b", "c")]
+        assert turns == ["t_2", "t_2", "t_3"]
+
+
 async def test_a_worker_holds_no_more_sessions_than_it_has_slots(url: str) -> None:
     gate = Gate()
     async with fleet(url, concurrency=3) as (settings, client, store):
