@@ -47,7 +47,10 @@ SCRIPTS: Final[Mapping[Role, tuple[str, ...]]] = {
         "init", "raise_epoch", "peek", "reap", "claim", "renew", "append", "commit", "give_up",
         "evict", "trim", "pressure",
     ),
-    "operator": (*_PRODUCERS_SCRIPTS, "reroute", "trim", "purge", "pause"),
+    "operator": (
+        *_PRODUCERS_SCRIPTS, "quarantine", "redrive", "dead_letter", "reroute", "trim", "purge",
+        "pause",
+    ),
 }  # fmt: skip
 """Which scripts a role runs."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from changeover_shared._checkpoint import Checkpoint, decode_checkpoint
+from changeover._checkpoints import checkpoint_of
+from changeover._quarantine import is_quarantined, quarantined_of
 from changeover_shared._errors import (
     Busy,
     CancelledSubmission,
     ChangeoverError,
     DeadLettered,
-    FormatTooNew,
     NotCompleted,
     Superseded,
     TurnAborted,
@@ -113,6 +113,7 @@ def interrupted_of(submit: Submit, found: Submitted | NoTurn) -> Interrupted:
             "submission_id": submit.submission_id,
             "answer": answer,
             "turn_id": turn or None,
+            "quarantined": isinstance(found, Submitted) and found.status is Status.QUARANTINED,
         }
     )
 
@@ -126,6 +127,7 @@ def cancelled_of(session_id: str, submission_id: str, found: CancelAnswer) -> Ca
             "answer": _CANCELS[found.word],
             "turn_id": found.turn or None,
             "ending": found.ending,
+            "quarantined": found.quarantined,
         }
     )
 
@@ -186,6 +188,7 @@ def info_of(snapshot: Snapshot) -> SessionInfo:
         fence=head.fence,
         inbox=sum(1 for w in snapshot.work.waiting if w.kind != "answer" and not w.turn),
         waiting=", ".join(_waited_for(snapshot)) or None,
+        stopped=quarantined_of(snapshot).why if is_quarantined(snapshot) else None,
         usage=usage,
         context=json.loads(head.context or "{}"),
         metadata=checkpoint.metadata,
@@ -218,17 +221,6 @@ def _text_of(item: object, attribute: str) -> str:
     """An attribute that is valid text, or ''."""
     value = getattr(item, attribute, "")
     return value if isinstance(value, str) and value.isascii() else ""
-
-
-def checkpoint_of(snapshot: Snapshot) -> Checkpoint:
-    """The checkpoint; an empty one before the first commit or when only others can read it."""
-    empty = Checkpoint(session_id=snapshot.session_id)
-    if snapshot.checkpoint is None:
-        return empty
-    try:
-        return decode_checkpoint(snapshot.checkpoint, session_id=snapshot.session_id)
-    except (FormatTooNew, ValueError):
-        return empty
 
 
 def _waited_for(snapshot: Snapshot) -> Iterator[str]:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from changeover._answers import checkpoint_of, holder_of
+from changeover._answers import holder_of
+from changeover._checkpoints import checkpoint_of
 from changeover._paused import paused_text
+from changeover._quarantine import quarantined_of
 from changeover_shared._items import Json, Wire
 from changeover_shared._results import Pause, WorkerInfo
 from changeover_shared._store.keys import queue_of
@@ -96,15 +98,13 @@ def _reason(
 
 
 def _quarantined(snapshot: Snapshot) -> _Reason:
-    attempts = snapshot.head.attempts
-    execution = checkpoint_of(snapshot).execution
-    error = execution.stopped if execution is not None else ""
-    why = error or f"{attempts} grants in a row without a committed step"
+    found = quarantined_of(snapshot)
+    told = found.model_dump(include={"cause", "error", "by", "worker", "doing"}, exclude_none=True)
     return (
         "quarantined",
-        f"is quarantined: {why}",
-        f"changeover show {snapshot.session_id} --events",
-        {"attempts": attempts, **({"error": error} if error else {})},
+        f"is quarantined: {found.why}",
+        f"changeover redrive {snapshot.session_id}",
+        {"attempts": found.attempts, **told},
     )
 
 

@@ -232,7 +232,7 @@ def _quarantined(looks: Sequence[PartitionLook]) -> Iterator[Finding]:
             level="warn",
             code="quarantined",
             text=f"{many(count, 'session')} in quarantine: {_named(stopped, count)}",
-            remedy=f"changeover explain {stopped[0]}",
+            remedy="changeover quarantine says why, changeover redrive lets them go on",
         )
 
 

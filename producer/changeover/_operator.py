@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+
 from changeover._client import Client
 from changeover._deep import Progress
 from changeover._doctor import examine
 from changeover._explain import Explanation, explain
 from changeover._fleet_health import judged
+from changeover._pages import checked_limit, place_before
 from changeover._payload_keys import payload_keys
 from changeover._purge import purge, spans
 from changeover._queues import read_queues
+from changeover._redrive import list_quarantined, redrive_all, redrive_named
 from changeover._report import Report
+from changeover._submission import checked_reason
+from changeover_shared._errors import Invalid
 from changeover_shared._identifiers import identifier, name
-from changeover_shared._results import Pause, PayloadKey, Purged, QueueInfo, WorkerInfo
+from changeover_shared._results import (
+    Page,
+    Pause,
+    PayloadKey,
+    Purged,
+    Quarantined,
+    QueueInfo,
+    Redriven,
+    WorkerInfo,
+)
 from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import queue_of
+from changeover_shared._store.records import Drop
 from changeover_shared._units import Duration
 
 
@@ -65,6 +81,65 @@ class Operator(Client):
         session_id = identifier(session, field="session")
         store = await self._opened()
         return await store.upkeep.reroute(session_id, name(queue, field="queue"))
+
+    async def quarantined(
+        self, *, queue: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> Page[Quarantined]:
+        """Sessions that are stopped until an operator acts, the latest first, and why."""
+        place, most = place_before(cursor), checked_limit(limit)
+        wanted = None if queue is None else name(queue, field="queue")
+        return await list_quarantined(await self._opened(), wanted, place, most)
+
+    async def quarantine(self, session: str, *, reason: str, by: str = "") -> bool:
+        """Stop a session now, until it is redriven; False when it is stopped already.
+
+        Its turn stays open and what waits is kept. A worker that holds it is not asked: its next
+        write is refused, and a tool that it has started may run to its end. Raises
+        `UnknownSession`, `Closed`, `Deleted`.
+        """
+        session_id, why = identifier(session, field="session"), checked_reason(reason)
+        if not why.strip():
+            raise Invalid(field="reason", reason="say why, for those who find it stopped")
+        store = await self._opened()
+        return await store.quarantine.stop(session_id, reason=why, by=checked_reason(by))
+
+    def redrive(
+        self,
+        sessions: Iterable[str] | None = None,
+        *,
+        queue: str | None = None,
+        drop_input: bool = False,
+        drop_all: bool = False,
+        by: str = "",
+    ) -> AsyncIterator[Redriven]:
+        """Let quarantined sessions try again, with all their attempts: the named ones, or those of
+        a queue, or all. One answer each; what goes wrong with one stops no other.
+
+        With `drop_input` what its turn has taken is dead-lettered and the turn ends, or without a
+        turn the oldest message; with `drop_all` everything that is open. The transcript is left as
+        it is. Raises `Invalid` before the first.
+        """
+        if drop_input and drop_all:
+            raise Invalid(field="drop_all", reason="give drop_input or drop_all, not both")
+        if isinstance(sessions, str):
+            raise Invalid(field="sessions", reason="it is several ids, not one text")
+        if sessions is not None and queue is not None:
+            raise Invalid(field="queue", reason="name sessions or a queue, not both")
+        wanted = None if queue is None else name(queue, field="queue")
+        named = None if sessions is None else [identifier(s, field="session") for s in sessions]
+        drop: Drop = "all" if drop_all else "input" if drop_input else "nothing"
+        return self._redrive(named, wanted, drop, checked_reason(by))
+
+    async def _redrive(
+        self, named: list[str] | None, queue: str | None, drop: Drop, by: str
+    ) -> AsyncGenerator[Redriven]:
+        store = await self._opened()
+        if named is None:
+            async for one in redrive_all(store, queue, drop, by):
+                yield one
+        else:
+            async for one in redrive_named(store, named, drop, by):
+                yield one
 
     async def purge(
         self,

@@ -94,8 +94,6 @@ class Execution(Wire):
     waits: tuple[str, ...] = ()
     """The waits that it has opened and not closed."""
     handler_step: HandlerStep | None = None
-    stopped: str = ""
-    """Why its session was quarantined, if its worker knew."""
     takeovers: Count = 0
     """How often its worker was replaced without having handed it off."""
     usage: Usage = Usage()

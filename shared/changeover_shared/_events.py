@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -300,12 +300,31 @@ class SubmissionDeadLettered(_Known):
 
 
 class SessionQuarantined(_Known):
-    """Too many takeovers without progress; an operator must act."""
+    """The session is stopped until an operator acts."""
 
     wire_type = "session_quarantined"
-    attempts: int
+    attempts: int = 0
+    """Grants in a row without progress."""
+    cause: Literal["attempts", "time", "worker", "operator"] = "attempts"
+    """Too many grants without progress, too long without it, its own worker found it broken, or an
+    operator stopped it."""
     error: str = ""
-    """What stopped it, if its worker knew."""
+    """What stopped it, if that is known; an operator's reason."""
+    worker: str = ""
+    """The incarnation that held it last, when that ended without a word."""
+    by: str = ""
+    """The operator, if one said who it is."""
+
+
+class SessionRedriven(_Known):
+    """An operator has ended the quarantine: the session tries again."""
+
+    wire_type = "session_redriven"
+    by: str = ""
+    dropped: tuple[str, ...] = ()
+    """The submissions that were given up."""
+    ended_turn: str | None = None
+    """The turn that had taken them, which has ended with them."""
 
 
 class Warned(_Known):

@@ -129,6 +129,8 @@ class Interrupted(Wire):
     turn_id: str | None = None
     """The turn that it stops, or the one that runs instead of the named one."""
     submission_id: str
+    quarantined: bool = False
+    """The session is: the turn ends once that is redriven."""
 
 
 class Cancelled(Wire):
@@ -139,6 +141,8 @@ class Cancelled(Wire):
     answer: Literal["cancelled", "already_running", "already_ended", "unknown"]
     turn_id: str | None = None
     ending: Ending | None = None
+    quarantined: bool = False
+    """With `already_running`: the session is quarantined, so nobody runs its turn for now."""
 
 
 class SessionInfo(Wire):
@@ -161,6 +165,8 @@ class SessionInfo(Wire):
     """Submissions that wait."""
     waiting: str | None = None
     """What a parked session waits for, or an idle one whose messages have a time of their own."""
+    stopped: str | None = None
+    """Why it is quarantined, if it is."""
     usage: Usage = Usage()
     context: Mapping[str, str] = {}
     metadata: Mapping[str, Json] = {}
@@ -177,6 +183,54 @@ class SessionInfo(Wire):
     def updated_at(self) -> datetime:
         """When its newest event was written."""
         return at(self.updated_at_ms)
+
+
+class Quarantined(Wire):
+    """A session that is stopped until an operator acts, and why."""
+
+    session_id: str
+    agent: str
+    queue: str
+    tenant: str | None = None
+    since_ms: int = 0
+    attempts: int = 0
+    """Grants in a row without progress."""
+    cause: Literal["attempts", "time", "worker", "operator"] = "attempts"
+    """Too many grants without progress, too long without it, its own worker found it broken, or an
+    operator stopped it."""
+    error: str | None = None
+    """What is known of how it failed last; an operator's reason."""
+    by: str | None = None
+    worker: str | None = None
+    """The incarnation that held it last."""
+    doing: str | None = None
+    """The tool calls or the step that were open then."""
+    turn_id: str | None = None
+    submission_ids: tuple[str, ...] = ()
+    """What the open turn has taken."""
+    inbox: int = 0
+    """Submissions that wait."""
+    why: str = ""
+    """All of it in one line."""
+
+    @property
+    def since(self) -> datetime:
+        """When it was stopped."""
+        return at(self.since_ms)
+
+
+class Redriven(Wire):
+    """What a redrive came to for one session."""
+
+    session_id: str
+    answer: Literal["redriven", "not_quarantined", "unknown", "failed"]
+    """`not_quarantined`: nothing was changed. `failed`: `error` says why, nothing is known."""
+    status: SessionStatus | None = None
+    dropped: tuple[str, ...] = ()
+    """The submissions that were dead-lettered."""
+    ended_turn: str | None = None
+    """The turn that had taken them, which has ended with them."""
+    error: str | None = None
 
 
 class Purged(Wire):

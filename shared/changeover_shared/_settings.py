@@ -83,6 +83,9 @@ class Settings(BaseSettings):
     """How long a drain waits for step boundaries before it cancels."""
     takeover_attempts: int = Field(default=5, ge=1)
     """After so many grants without progress a session is quarantined."""
+    no_progress_timeout: Keep = timedelta(minutes=15)
+    """For so long a session may be held without progress, all grants together, before it is
+    quarantined; a step that may take longer has its own time. `never`: only attempts count."""
     max_steps: int = Field(default=256, ge=1)
     """How many model steps one turn may take."""
     step_timeout: Span = timedelta(minutes=10)

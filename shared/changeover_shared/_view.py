@@ -31,6 +31,7 @@ from changeover_shared._events import (
     SessionConfigured,
     SessionDeleted,
     SessionQuarantined,
+    SessionRedriven,
     StepCompleted,
     StepStarted,
     SubmissionCancelled,
@@ -135,6 +136,8 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
             return {"parked": event.reason, "until_ms": event.until_ms}
         case TurnResumed() | SessionQuarantined():
             return _NOT_PARKED
+        case SessionRedriven(ended_turn=str()):
+            return {**_NOT_PARKED, "turn": None, "step": None, "text": "", "tools": ()}
         case StepStarted() | Delta() | AssistantSaid() | StepCompleted():
             return _step_changes(view, event)
         case ToolCallBegin() | ToolCallEnd():
@@ -151,7 +154,13 @@ def _changes(view: View, event: Event) -> dict[str, Any]:
             return {}
 
 
-_OF_SENDERS = (Message, SubmissionSuperseded, SubmissionCancelled, Warned)
+_OF_SENDERS = (
+    Message,
+    SubmissionSuperseded,
+    SubmissionCancelled,
+    SubmissionDeadLettered,
+    Warned,
+)
 """What a session's journal gets without anybody who runs it."""
 
 _NOT_PARKED: dict[str, Any] = {"parked": None, "until_ms": None}

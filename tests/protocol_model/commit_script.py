@@ -39,7 +39,8 @@ def commit(session: Session, asked: Commit, rules: Rules) -> Answered:
             session = settle(session, one.submission, "cancelled")
         session = session._replace(status="closed")
     if asked.next == "quarantine":
-        session = session._replace(status="quarantined")
+        quarantines = session.quarantines + 1
+        session = session._replace(status="quarantined", quarantines=quarantines)
     if asked.progress:
         session = session._replace(attempts=0, attempts_before=0)
     session = _next(session, asked, rules)

@@ -6,7 +6,7 @@ I5 ready implies work. I6 no tool twice. I7 an interrupted turn does not complet
 without a turn. I10 a turn ends once. I11 what was acknowledged is known. I12 grants without
 progress are bounded. I13 refused stays refused. I14 the live holder is never refused. I15 nobody
 is told that it holds what it does not hold. I16 a live worker knows its leases. I18 a deletion ends
-its own life. I19 the first answer wins.
+its own life. I19 the first answer wins. I20 a redrive ends its own quarantine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.protocol_model.requests import (
     Delete,
     GiveUp,
     Guard,
+    Redrive,
     Reply,
     Request,
     Rules,
@@ -125,6 +126,8 @@ def check_step(before: Session, after: Session, asked: Request, reply: Reply, ru
             raise Broken("I2 the fence did not rise by one")
     if isinstance(asked, Delete) and after != before and before.life != asked.life:
         raise Broken("I18 a deletion ended a later life of the session")
+    if isinstance(asked, Redrive) and after != before and before.quarantines != asked.number:
+        raise Broken("I20 a redrive ended another quarantine")
     if isinstance(asked, Submit) and asked.cls == "answer" and reply.word == "ACCEPTED":
         wait = wait_of(before, asked.target)
         if wait is not None and wait.answer:

@@ -151,6 +151,7 @@ def delete(session: Session, asked: Delete, rules: Rules) -> Answered:
         position=session.position,
         turns=session.turns,
         life=session.life,
+        quarantines=session.quarantines,
         receipts=session.receipts,
         history=history,
     )

@@ -51,6 +51,8 @@ class Guard(Enum):
     RELEASE_KEEPS_TIMER = "and for times that are ahead"
     GIVE_UP_NAMES_LEASE = "only the holder gives a session up"
     GIVE_UP_RESTORES = "a clean give-up does not count"
+    REDRIVE_NAMES_NUMBER = "a redrive names the quarantine that it ends"
+    GIVING_UP_ENDS_TURN = "an input that is given up takes its turn with it"
     DEFER_KEEPS_TIMER = "what is put off comes back"
     RECOVERY_NO_PROGRESS = "a recovery is no progress"
     DURABLE_SUBMIT = "a submission is acknowledged once the replica has it"
@@ -100,6 +102,24 @@ class Delete(NamedTuple):
     late: bool = False
 
 
+class Stop(NamedTuple):
+    """An operator's quarantine."""
+
+    session: int
+    number: int
+    late: bool = False
+
+
+class Redrive(NamedTuple):
+    session: int
+    number: int
+    skip: int = 0
+    """The position of the input that is given up, 0 for none."""
+    everything: bool = False
+    """Give up all that is open."""
+    late: bool = False
+
+
 class Claim(NamedTuple):
     session: int
     worker: int
@@ -141,7 +161,7 @@ class GiveUp(NamedTuple):
     reason: str = "hand_off"
 
 
-Request: TypeAlias = Submit | Cancel | Delete | Claim | Append | Commit | GiveUp
+Request: TypeAlias = Submit | Cancel | Delete | Stop | Redrive | Claim | Append | Commit | GiveUp
 
 
 class View(NamedTuple):

@@ -104,6 +104,13 @@ SCENARIOS: Final = (
         rules=Rules(max_attempts=2),
     ),
     Scenario(
+        "stopped and redriven",
+        (_MESSAGE, _MESSAGE),
+        {"crash": 2, "lose": 1, "resend": 1, "stop": 2, "redrive": 2, "delete": 1},
+        workers=1,
+        rules=Rules(max_attempts=2),
+    ),
+    Scenario(
         "takeover queues again",
         (_MESSAGE, _MESSAGE),
         {"crash": 3, "delete": 1},
@@ -224,6 +231,8 @@ NECESSARY: Final[tuple[tuple[str, tuple[Guard, ...]], ...]] = (
     ("latest", (Guard.LATEST_SPARES_HELD,)),
     ("scheduled", (Guard.RELEASE_KEEPS_TIMER,)),
     ("put off", (Guard.DEFER_KEEPS_TIMER,)),
+    ("stopped and redriven", (Guard.REDRIVE_NAMES_NUMBER,)),
+    ("stopped and redriven", (Guard.GIVING_UP_ENDS_TURN,)),
 )
 """A scenario, and the guards without which it goes wrong."""
 

@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 ANONYMOUS: Final = -1
 """A control that came with a message: nothing of its own has to be settled."""
 
+EVERYTHING: Final = -1
+"""All that was open was given up."""
+
 NEVER, AHEAD, PASSED = 0, 1, 2
 """Where a wait's deadline is."""
 
@@ -112,6 +115,10 @@ class Session(NamedTuple):
     put_off: bool = False
     """Not to be offered before a time that is still ahead."""
     life: int = 0
+    quarantines: int = 0
+    """The number of the newest quarantine."""
+    redriven: int | None = None
+    """What was given up when that ended: a position, 0 for nothing, `EVERYTHING`."""
     checkpoint: str = ""
     receipts: tuple[Receipt, ...] = ()
     history: History = History()

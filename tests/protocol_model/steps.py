@@ -22,8 +22,10 @@ from tests.protocol_model.requests import (
     Delete,
     GiveUp,
     Guard,
+    Redrive,
     Reply,
     Request,
+    Stop,
     Submit,
 )
 from tests.protocol_model.running import GRANTING, name_of, run_script
@@ -130,7 +132,7 @@ class Steps:
         """Its sender waits no more, so its not-after has passed."""
         if sender == "producer":
             return bool(world.words[index])
-        if not isinstance(asked, Claim):
+        if sender == "operator" or not isinstance(asked, Claim):
             return False
         worker = world.workers[index]
         return worker.boot == asked.boot and worker.asking != asked
@@ -269,6 +271,16 @@ class Steps:
             yield Step(f"session {index} was put off long enough", offered)
 
     def _operator(self, world: World, index: int, session: Session) -> Iterator[Step]:
+        yield from self._stops(world, index, session)
+        if session.status == "quarantined" and world.may("redrive"):
+            for wish in _redrives(index, session):
+                after, reply = self._execute(world, wish, current=True)
+                after = after.spend("redrive")
+                name = f"an operator: {name_of(wish)} of session {index} -> {reply.word}"
+                yield Step(name, after)
+                if world.may("resend"):
+                    left = after.with_copy("operator", index, wish).spend("resend")
+                    yield Step(f"{name}, a copy stays on its way", left, fair=False)
         if session.status == "quarantined" and world.may("delete"):
             asked = Delete(index, -1, session.life)
             after, _ = self._execute(world, asked, current=True)
@@ -281,6 +293,16 @@ class Steps:
             purged = world.with_session(index, after_purge).spend("purge")
             yield Step(f"session {index} is purged", purged, fair=False)
 
+    def _stops(self, world: World, index: int, session: Session) -> Iterator[Step]:
+        if world.may("stop") and session.status in ("idle", "ready", "held", "parked"):
+            asked = Stop(index, session.quarantines + 1)
+            after, _ = self._execute(world, asked, current=True)
+            name = f"an operator stops session {index}"
+            yield Step(name, after.spend("stop"), fair=False)
+            if world.may("resend"):
+                left = after.spend("stop").with_copy("operator", index, asked).spend("resend")
+                yield Step(f"{name}, a copy stays on its way", left, fair=False)
+
     def _replica(self, world: World) -> Iterator[Step]:
         if world.replica is None or world.replica == world.sessions:
             return
@@ -288,6 +310,16 @@ class Steps:
         if world.may("fail_over"):
             lost = world._replace(sessions=world.replica).spend("fail_over")
             yield Step("failover to the replica", lost, fair=False)
+
+
+def _redrives(index: int, session: Session) -> Iterator[Redrive]:
+    """With all it has, without one input, without everything."""
+    number = session.quarantines
+    yield Redrive(index, number)
+    for one in session.inputs:
+        if one.kind != "answer":
+            yield Redrive(index, number, skip=one.n)
+    yield Redrive(index, number, everything=True)
 
 
 def _window_passed(world: World, session: Session) -> bool:

@@ -55,6 +55,9 @@ def test_every_guard_is_named_once() -> None:
 SCRIPTS = {
     "submit": ("enqueue", "latest", "interrupt", "ctl", "answer"),
     "control": ("cancel",),
+    "quarantine": ("stop",),
+    "redrive": ("redrive",),
+    "dead_letter": ("dead_letter",),
     "delete": ("delete",),
     "claim": ("claim",),
     "append": ("append",),
@@ -71,6 +74,9 @@ FLEET = {"NO_FLEET", "LAYOUT", "EPOCH"}
 ELSEWHERE: dict[str, set[str]] = {
     "submit": {"MISMATCH", "ORDER", "CLOSED", "ROUTE", "TOO_BIG", "TOO_OLD", "SKEW", "TOO_FAR"},
     "control": {"ROUTE"},
+    "quarantine": {"ROUTE", "LATE"},
+    "redrive": {"ROUTE", "INPUT", "LATE"},
+    "dead_letter": {"ROUTE", "LATE"},
     "delete": {"MOVED", "ROUTE", "CONTEXT"},
     "append": {"GAP", "DROPPED"},
     "commit": {"BINDING", "CONTEXT", "TOO_BIG", "ROUTE"},

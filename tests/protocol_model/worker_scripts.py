@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.protocol_model.operator_scripts import quarantined
 from tests.protocol_model.producer_scripts import Answered
 from tests.protocol_model.requests import Append, Claim, GiveUp, Guard, Reply, Rules, view
 from tests.protocol_model.session import OVER, Lease, Session, place, ready
@@ -41,7 +42,7 @@ def claim(session: Session, asked: Claim, rules: Rules) -> Answered:
     if not held and not ready(session):
         return place(session), Reply("NONE")
     if session.attempts >= rules.max_attempts:
-        return place(session._replace(status="quarantined")), Reply("QUARANTINED")
+        return quarantined(session), Reply("QUARANTINED")
     if session.attempts >= rules.suspect_after and not asked.solo:
         return place(session), Reply("SUSPECT")
     fence = session.fence + 1

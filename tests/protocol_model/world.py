@@ -49,6 +49,9 @@ class Budget(NamedTuple):
     fail_over: int = 0
     delete: int = 0
     """Quarantined sessions that an operator deletes: no fault, but a step towards the end."""
+    redrive: int = 0
+    """Those that an operator lets go on, with all they have or without something."""
+    stop: int = 0
     defer: int = 0
     purge: int = 0
 

@@ -173,11 +173,10 @@ async def test_too_many_attempts_quarantine_with_an_event(drive: Driver) -> None
     await drive.expire()
     await drive.reap()
     await drive.set_head(attempts=5)
-    assert await drive.claim(nonce="n2", solo=True) == [["QUARANTINED"]]
+    why = '{"attempts":5,"worker":"w1:aa"}'
+    assert await drive.claim(nonce="n2", solo=True) == [["QUARANTINED", why]]
     event = (await drive.journal())[-1]
-    assert (event["type"], event["turn"], event["body"]) == (
-        "session_quarantined", "t_1", '{"attempts":5}',
-    )  # fmt: skip
+    assert (event["type"], event["turn"], event["body"]) == ("session_quarantined", "t_1", why)
     head = await drive.head()
     assert (head["status"], head["quarantine_no"], head["turn"]) == ("quarantined", "1", "t_1")
     assert await drive.indexes() == {"quarantine"}

@@ -25,7 +25,14 @@ def test_a_cell_names_statuses_and_words_of_refusals_only() -> None:
 
 
 def test_nothing_that_producers_and_workers_do_leaves_quarantine_or_an_end() -> None:
-    workers_and_producers = set(Trigger) - {Trigger.DELETE}
+    operators = {
+        Trigger.DELETE,
+        Trigger.STOP,
+        Trigger.REDRIVE,
+        Trigger.REDRIVE_WITHOUT,
+        Trigger.DEAD_LETTER,
+    }
+    workers_and_producers = set(Trigger) - operators
     for status in (Status.QUARANTINED, Status.CLOSED):
         reached = {one for trigger in workers_and_producers for one in after(status, trigger)}
         assert reached == {status}

@@ -128,6 +128,24 @@ async def closed(drive: Driver) -> Lease:
     return lease
 
 
+async def quarantined(drive: Driver) -> Lease:
+    lease = await drive.run("m1")
+    await drive.stop()
+    return lease
+
+
+async def redriven(drive: Driver) -> Lease:
+    lease = await quarantined(drive)
+    await drive.redrive()
+    return lease
+
+
+async def dead_lettered(drive: Driver) -> Lease:
+    lease = await quarantined(drive)
+    await drive.dead_letter()
+    return lease
+
+
 async def deleted(drive: Driver) -> Lease:
     lease = await drive.run("m1")
     await drive.delete()
@@ -189,6 +207,18 @@ def submitting(id: str = "m2", **given: Any) -> Ask:
 
 def ending(**given: Any) -> Ask:
     return lambda drive, _: drive.delete(**given)
+
+
+def stopping(**given: Any) -> Ask:
+    return lambda drive, _: drive.stop(**given)
+
+
+def redriving(skip: int = 0, **given: Any) -> Ask:
+    return lambda drive, _: drive.redrive(skip, **given)
+
+
+def giving_all_up(**given: Any) -> Ask:
+    return lambda drive, _: drive.dead_letter(**given)
 
 
 async def claiming(drive: Driver, _: Any, **given: Any) -> list[Any]:
@@ -331,6 +361,31 @@ SCENES: Final = (
     Scene("evict", "OK", evicting, running, "its work"),
     Scene("evict", "OK", evicting, taken_over),
     # upkeep
+    Scene("quarantine", "OK", stopping(), running, "its work"),
+    Scene("quarantine", "OK", stopping(), quarantined),
+    Scene("quarantine", "OK", stopping(number=1), redriven),
+    Scene("quarantine", "STALE", stopping(), nobody),
+    Scene("quarantine", "STALE", stopping(), closed),
+    Scene("quarantine", "STALE", stopping(), deleted),
+    Scene("quarantine", "STALE", stopping(number=3), redriven),
+    Scene("quarantine", "ROUTE", stopping(route="elsewhere@1"), waiting),
+    Scene("redrive", "OK", redriving(), quarantined, "its work"),
+    Scene("redrive", "OK", redriving(1), quarantined, "its work"),
+    Scene("redrive", "OK", redriving(), redriven),
+    Scene("redrive", "STALE", redriving(1), redriven),
+    Scene("redrive", "STALE", redriving(), dead_lettered),
+    Scene("redrive", "STALE", redriving(number=2), quarantined),
+    Scene("redrive", "STALE", redriving(number=1), running),
+    Scene("redrive", "STALE", redriving(number=1), nobody),
+    Scene("redrive", "STALE", redriving(), deleted),
+    Scene("redrive", "INPUT", redriving(9), quarantined),
+    Scene("redrive", "ROUTE", redriving(route="elsewhere@1"), quarantined),
+    Scene("dead_letter", "OK", giving_all_up(), quarantined, "its work"),
+    Scene("dead_letter", "OK", giving_all_up(), dead_lettered),
+    Scene("dead_letter", "STALE", giving_all_up(), redriven),
+    Scene("dead_letter", "STALE", giving_all_up(number=2), quarantined),
+    Scene("dead_letter", "STALE", giving_all_up(number=1), nobody),
+    Scene("dead_letter", "ROUTE", giving_all_up(route="elsewhere@1"), quarantined),
     Scene("delete", "OK", ending(), running, "its work"),
     Scene("delete", "OK", ending(), deleted),
     Scene("delete", "STALE", ending(), nobody),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from changeover_shared._store.executor import Executor
-from tests.protocol_model.requests import Cancel, Claim, Commit, Delete, Submit
+from tests.protocol_model.requests import Cancel, Claim, Commit, Delete, Redrive, Stop, Submit
 from tests.protocol_model.session import Lease
 from tests.support.driving import Driver
 from tests.support.fleet import small_settings, stores_on
@@ -156,7 +156,24 @@ class AskedByProducers(Asked):
     def delete_an_earlier_life(self) -> None:
         self._do(self.mirror.ask(Delete(0, 0, self.mirror.model.life - 1)))
 
+    @precondition(lambda self: self._submissions % 8 == 6)
+    @rule(again=SELDOM)
+    def stop(self, again: bool) -> None:
+        """What an operator does, and its late copy."""
+        self._do(self.mirror.ask(Stop(0, self.mirror.model.quarantines + 1 - int(again))))
+
+    @precondition(lambda self: self.mirror.model.quarantines)
+    @rule(
+        choice=st.sampled_from(("nothing", "nothing", "first", "last", "unknown", "all")),
+        earlier=SELDOM,
+    )
+    def redrive(self, choice: str, earlier: bool) -> None:
+        found = [one.n for one in self.mirror.model.inputs if one.kind != "answer"] or [99]
+        skip = {"first": found[0], "last": found[-1], "unknown": 99}.get(choice, 0)
+        number = self.mirror.model.quarantines - int(earlier)
+        self._do(self.mirror.ask(Redrive(0, number, skip, everything=choice == "all")))
+
     def _may_delete(self) -> bool:
         """What is over, and else seldom, or nothing would come far."""
-        over = self.mirror.model.status in ("quarantined", "closed", "deleted")
+        over = self.mirror.model.status in ("closed", "deleted")
         return over or (self.mirror.model.status != "none" and self._submissions % 8 == 7)

@@ -13,7 +13,7 @@ from changeover_shared._events import Event
 from changeover_shared._store import decode, requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys, route_of
-from changeover_shared._store.records import Commit, Create, Lease, Memory, NewWait, Submit
+from changeover_shared._store.records import Commit, Create, Head, Lease, Memory, NewWait, Submit
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import Script, script
 from changeover_shared._words import CommitKind, GiveUp
@@ -300,6 +300,7 @@ class Driver:
         max_step_ms: int = 600_000,
         solo: bool = False,
         max_attempts: int = 5,
+        no_progress_ms: int = 0,
         route: str | None = None,
     ) -> list[Any]:
         """Claim; one `[word, ...]` each."""
@@ -313,6 +314,7 @@ class Driver:
             max_step_ms=max_step_ms,
             solo=solo,
             max_attempts=max_attempts,
+            no_progress_ms=no_progress_ms,
             not_after_ms=await self.now() + LATER_MS,
         )
         reply = await self.call(request)
@@ -334,11 +336,17 @@ class Driver:
 
     async def commit(self, lease: Lease, kind: str = "step", **given: Any) -> list[Any]:
         """Commit on top of what the head says, unless `given` says otherwise."""
-        return await self.committing(lease, await self.commit_of(kind, **given))
+        no_progress_ms = given.pop("no_progress_ms", 0)
+        commit = await self.commit_of(kind, **given)
+        return await self.committing(lease, commit, no_progress_ms=no_progress_ms)
 
-    async def committing(self, lease: Lease, commit: Commit) -> list[Any]:
+    async def committing(
+        self, lease: Lease, commit: Commit, *, no_progress_ms: int = 0
+    ) -> list[Any]:
         """Send this very commit, once more or for the first time."""
-        return await self.call(requests.commit(self.fleet.keys, lease, commit))
+        return await self.call(
+            requests.commit(self.fleet.keys, lease, commit, no_progress_ms=no_progress_ms)
+        )
 
     async def commit_of(self, kind: str = "step", **given: Any) -> Commit:
         head = await self.head()
@@ -357,8 +365,8 @@ class Driver:
     async def give_up(self, lease: Lease, reason: GiveUp = GiveUp.HAND_OFF) -> list[Any]:
         return await self.call(requests.give_up(self.fleet.keys, lease, reason))
 
-    async def evict(self, *held: tuple[str, str]) -> list[Any]:
-        return await self.call(requests.evict(self.partition, held))
+    async def evict(self, *held: tuple[str, str], why: str = "") -> list[Any]:
+        return await self.call(requests.evict(self.partition, held, why=why))
 
     # States
 
@@ -464,7 +472,51 @@ class Driver:
         """Stop a ready session for too many attempts."""
         await self.set_head(attempts=5)
         (answer,) = await self.claim(nonce="too-often", solo=True)
-        assert answer == ["QUARANTINED"], answer
+        assert answer[0] == "QUARANTINED", answer
+
+    async def stop(self, **overrides: Any) -> list[Any]:
+        """An operator quarantines the session."""
+        request = requests.quarantine(
+            self.fleet.keys,
+            await self._shown(),
+            self.session,
+            event=Event(type="session_quarantined"),
+            not_after_ms=await self.now() + LATER_MS,
+        )
+        return await self.call(request, **overrides)
+
+    async def redrive(self, skip: int = 0, *, record: str = "", **overrides: Any) -> list[Any]:
+        """An operator lets the session go on, without an input."""
+        request = requests.redrive(
+            self.fleet.keys,
+            await self._shown(),
+            self.session,
+            skip=skip,
+            event=Event(type="session_redriven"),
+            record=record,
+            not_after_ms=await self.now() + LATER_MS,
+        )
+        return await self.call(request, **overrides)
+
+    async def dead_letter(self, *, record: str = "", **overrides: Any) -> list[Any]:
+        """An operator gives up what is open."""
+        request = requests.dead_letter(
+            self.fleet.keys,
+            await self._shown(),
+            self.session,
+            event=Event(type="session_redriven"),
+            record=record,
+            not_after_ms=await self.now() + LATER_MS,
+        )
+        return await self.call(request, **overrides)
+
+    async def _shown(self) -> Head:
+        """The session's head, or that of one that has not begun."""
+        flat = await self.executor.command("HGETALL", self.key("head"))
+        first = [b"status", b"idle", b"route", self.route.encode()]
+        head = decode.head(flat) or decode.head(first)
+        assert head is not None
+        return head
 
     async def close(self, lease: Lease) -> None:
         await self.finish(lease, next="close")

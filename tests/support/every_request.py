@@ -48,6 +48,18 @@ def every_request(
         "commit": requests.commit(keys, LEASE, COMMIT),
         "give_up": requests.give_up(keys, LEASE, GiveUp.HAND_OFF),
         "evict": requests.evict(at, [(SESSION, LEASE.token)]),
+        "quarantine": requests.quarantine(
+            keys, HEAD, SESSION, event=Event(type="session_quarantined"),
+            not_after_ms=not_after_ms,
+        ),
+        "redrive": requests.redrive(
+            keys, HEAD, SESSION, skip=0, event=Event(type="session_redriven"), record="",
+            not_after_ms=not_after_ms,
+        ),
+        "dead_letter": requests.dead_letter(
+            keys, HEAD, SESSION, event=Event(type="session_redriven"), record="",
+            not_after_ms=not_after_ms,
+        ),
         "delete": requests.delete(
             keys, HEAD, SESSION, reason="", window_ms=1000, not_after_ms=not_after_ms
         ),

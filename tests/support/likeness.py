@@ -110,6 +110,7 @@ def _model_head(drive: Driver, model: Session) -> dict[str, object]:
         "rev": model.revision,
         "n": model.position,
         "turns": model.turns,
+        "quarantine_no": model.quarantines,
         "turn": turn_name(model.turn),
         "parked": model.parked,
         "control": model.control,
@@ -138,7 +139,9 @@ def _head_of(head: dict[str, str]) -> dict[str, object]:
     control: int | None = None
     if head.get("ctl_turn"):
         control = int(head["ctl_sub"].removeprefix("m")) if head.get("ctl_sub") else ANONYMOUS
-    numbers = ("life", "fence", "rev", "n", "turns", "attempts", "attempts0", "batch")
+    numbers = (
+        "life", "fence", "rev", "n", "turns", "quarantine_no", "attempts", "attempts0", "batch",
+    )  # fmt: skip
     texts = ("status", "turn", "used_nonce", "last_rel", "commit_id")
     return {
         **{name: int(head.get(name, 0)) for name in numbers},

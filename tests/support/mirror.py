@@ -14,9 +14,11 @@ from tests.protocol_model.requests import (
     Claim,
     Commit,
     Delete,
+    Redrive,
     Reply,
     Request,
     Rules,
+    Stop,
     Submit,
 )
 from tests.protocol_model.requests import GiveUp as GiveUpRequest
@@ -63,6 +65,12 @@ class Mirror:
                 return Reply(reply[0], reply[1] if reply[0] == "ENDED" else "")
             case Delete():
                 return Reply((await self.drive.delete(life=asked.life))[0])
+            case Stop():
+                return Reply((await self.drive.stop(number=asked.number))[0])
+            case Redrive(everything=True):
+                return Reply((await self.drive.dead_letter(number=asked.number))[0])
+            case Redrive():
+                return Reply((await self.drive.redrive(asked.skip, number=asked.number))[0])
             case Claim():
                 (answer,) = await self.drive.claim(
                     incarnation=f"w{asked.worker}:b{asked.boot}",

@@ -107,6 +107,24 @@ async def quarantined(world: World) -> None:
     await world.drive.quarantine()
 
 
+async def quarantined_parked(world: World) -> None:
+    """A turn that waits, stopped by an operator."""
+    await parked(world)
+    await world.drive.stop()
+
+
+async def quarantined_scheduled(world: World) -> None:
+    """A message that waits for its time, stopped by an operator."""
+    await scheduled(world)
+    await world.drive.stop()
+
+
+async def quarantined_fresh(world: World) -> None:
+    """A message that killed its workers before its turn began."""
+    await fresh(world)
+    await world.drive.quarantine()
+
+
 async def closed(world: World) -> None:
     world.lease = await world.drive.run("m0")
     await world.drive.submit("m1")
@@ -132,7 +150,12 @@ VARIANTS: Mapping[Status | None, tuple[Arrange, ...]] = {
         held_interrupted,
     ),
     Status.PARKED: (parked, parked_until),
-    Status.QUARANTINED: (quarantined,),
+    Status.QUARANTINED: (
+        quarantined,
+        quarantined_parked,
+        quarantined_scheduled,
+        quarantined_fresh,
+    ),
     Status.CLOSED: (closed,),
     Status.DELETED: (deleted,),
 }
@@ -245,6 +268,28 @@ async def defer(world: World) -> str:
     return await world.outcome((await world.drive.defer())[0], "OK")
 
 
+async def stop(world: World) -> str:
+    await some_partition(world)
+    return await world.outcome((await world.drive.stop())[0], "OK")
+
+
+async def redrive(world: World) -> str:
+    await some_partition(world)
+    return await world.outcome((await world.drive.redrive(number=1))[0], "OK")
+
+
+async def redrive_without(world: World) -> str:
+    await some_partition(world)
+    open_ones = [int(n) for n in await world.drive.work() if not n.startswith("w:")]
+    first = min(open_ones, default=1)
+    return await world.outcome((await world.drive.redrive(first, number=1))[0], "OK")
+
+
+async def dead_letter(world: World) -> str:
+    await some_partition(world)
+    return await world.outcome((await world.drive.dead_letter(number=1))[0], "OK")
+
+
 async def delete(world: World) -> str:
     await some_partition(world)
     return await world.outcome((await world.drive.delete())[0], "OK")
@@ -287,5 +332,9 @@ TRIGGERS: Mapping[Trigger, Callable[[World], Awaitable[str]]] = {
     Trigger.UNABLE: lambda world: give_up(world, GiveUp.UNABLE),
     Trigger.REROUTE: reroute,
     Trigger.DEFER: defer,
+    Trigger.STOP: stop,
+    Trigger.REDRIVE: redrive,
+    Trigger.REDRIVE_WITHOUT: redrive_without,
+    Trigger.DEAD_LETTER: dead_letter,
     Trigger.DELETE: delete,
 }

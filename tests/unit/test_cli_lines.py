@@ -138,7 +138,12 @@ def test_a_failed_attempt_at_a_step_is_told_as_one() -> None:
     ("quarantined", "told"),
     [
         (SessionQuarantined(attempts=5), "quarantined after 5 attempts"),
-        (SessionQuarantined(attempts=0, error="another way"), "quarantined: another way"),
+        (
+            SessionQuarantined(attempts=5, error="killed by SIGKILL"),
+            "quarantined after 5 attempts: killed by SIGKILL",
+        ),
+        (SessionQuarantined(cause="worker", error="another way"), "quarantined: another way"),
+        (SessionQuarantined(cause="operator", error="too loud"), "quarantined: too loud"),
     ],
 )
 def test_a_quarantine_says_why_if_that_is_known(quarantined: SessionQuarantined, told: str) -> None:

@@ -11,6 +11,7 @@ from changeover._explain import Backlog, Explanation, explain
 from changeover.cli._look import facts_line
 from changeover.cli._output import clock
 from changeover_shared._checkpoint import Checkpoint, Execution, Retry, encode_checkpoint
+from changeover_shared._events import SessionQuarantined
 from changeover_shared._results import Pause, WorkerInfo
 from changeover_shared._store.records import Head, Snapshot, Wait, Waiting, Work
 from changeover_shared._store.scripts import script
@@ -307,21 +308,20 @@ def test_a_parked_session_says_why_its_model_failed() -> None:
 def test_a_quarantined_session_says_how_often_it_was_tried() -> None:
     said = told(worker("a"), status=Status.QUARANTINED, attempts=5)
     assert said.code == "quarantined"
-    assert "5 grants in a row without a committed step" in said.text
-    assert said.remedy == "changeover show triage:77 --events"
+    assert said.text == "triage:77 is quarantined: 5 grants in a row without progress"
+    assert said.remedy == "changeover redrive triage:77"
 
 
 def test_a_session_that_its_worker_quarantined_says_why() -> None:
     error = "handler 'bot' went another way than before"
-    open_turn = Execution(turn_id="t_1", submission_ids=("m:1",), started_at_ms=NOW, stopped=error)
-    state = Checkpoint(session_id="triage:77", execution=open_turn)
+    stopped = SessionQuarantined(attempts=1, cause="worker", error=error).body()
     snapshot = Snapshot(
         "triage:77",
-        head(status=Status.QUARANTINED),
+        head(status=Status.QUARANTINED, stopped=stopped),
         Work((), ()),
         "",
         0,
-        encode_checkpoint(state).encode(),
+        None,
     )
     said = explain(snapshot, (), (None, 0), NOW)
     assert (said.code, said.text) == ("quarantined", f"triage:77 is quarantined: {error}")

@@ -33,6 +33,7 @@ from changeover_shared._events import (
     SessionConfigured,
     SessionDeleted,
     SessionQuarantined,
+    SessionRedriven,
     SessionResumeRequested,
     StepCompleted,
     StepStarted,
@@ -82,7 +83,9 @@ from changeover_shared._results import (
     Page,
     PayloadKey,
     Purged,
+    Quarantined,
     Receipt,
+    Redriven,
     Refused,
     SessionInfo,
     TranscriptItem,
@@ -262,6 +265,10 @@ EVENTS: list[tuple[Event, str, str]] = [
     (SubmissionDeadLettered(by="x"), '{"by":"x"}', "{}"),
     (SessionQuarantined(attempts=5), '{"attempts":5}', '{"attempts":5}'),
     (SessionQuarantined(attempts=1, error="e"), '{"attempts":1,"error":"e"}', '{"attempts":1}'),
+    (SessionQuarantined(cause="operator", error="e", by="ann", worker="w:1"),
+     '{"cause":"operator","error":"e","worker":"w:1","by":"ann"}', "{}"),
+    (SessionRedriven(by="ann", dropped=("m1",), ended_turn="t_1"),
+     '{"by":"ann","dropped":["m1"],"ended_turn":"t_1"}', "{}"),
     (Warned(code="c", text="t"), '{"code":"c","text":"t"}', '{"code":"c"}'),
     (Gap(first=1, last=2, reason="rewound"), '{"first":1,"last":2,"reason":"rewound"}',
      '{"first":1,"last":2}'),
@@ -501,19 +508,21 @@ RESULTS: list[tuple[Any, str, str]] = [
     ),
     (
         Interrupted(session_id="s", answer="accepted", turn_id="t_1", submission_id="i"),
-        '{"session_id":"s","answer":"accepted","turn_id":"t_1","submission_id":"i"}',
+        ('{"session_id":"s","answer":"accepted","turn_id":"t_1","submission_id":"i",'
+        '"quarantined":false}'),
         '{"session_id":"s","answer":"accepted","turn_id":"t_1","submission_id":"i"}',
     ),
     (
         Cancelled(session_id="s", submission_id="m", answer="cancelled"),
-        '{"session_id":"s","submission_id":"m","answer":"cancelled","turn_id":null,"ending":null}',
+        ('{"session_id":"s","submission_id":"m","answer":"cancelled","turn_id":null,'
+        '"ending":null,"quarantined":false}'),
         '{"session_id":"s","submission_id":"m","answer":"cancelled"}',
     ),
     (
         SessionInfo(session_id="s", agent="a", queue="q", status="idle"),
         ('{"session_id":"s","agent":"a","queue":"q","status":"idle","tenant":null,"worker":null,'
         '"model":null,"turn_id":null,"seq":0,"first_seq":1,"revision":0,"fence":0,"inbox":0,'
-        f'"waiting":null,"usage":{NO_USAGE},"context":{{}},"metadata":{{}},"parent":null,'
+        f'"waiting":null,"stopped":null,"usage":{NO_USAGE},"context":{{}},"metadata":{{}},"parent":null,'
         '"created_at_ms":0,"updated_at_ms":0}'),
         '{"session_id":"s","agent":"a","queue":"q","status":"idle"}',
     ),
@@ -533,6 +542,19 @@ RESULTS: list[tuple[Any, str, str]] = [
         Purged(sessions=("s",), tombstones=1, receipts=2),
         '{"sessions":["s"],"tombstones":1,"receipts":2,"trimmed":0}',
         '{"sessions":["s"],"tombstones":1,"receipts":2}',
+    ),
+    (
+        Quarantined(session_id="s", agent="a", queue="q"),
+        ('{"session_id":"s","agent":"a","queue":"q","tenant":null,"since_ms":0,"attempts":0,'
+        '"cause":"attempts","error":null,"by":null,"worker":null,"doing":null,"turn_id":null,'
+        '"submission_ids":[],"inbox":0,"why":""}'),
+        '{"session_id":"s","agent":"a","queue":"q"}',
+    ),
+    (
+        Redriven(session_id="s", answer="redriven", status="ready", dropped=("m",)),
+        ('{"session_id":"s","answer":"redriven","status":"ready","dropped":["m"],'
+        '"ended_turn":null,"error":null}'),
+        '{"session_id":"s","answer":"redriven","status":"ready","dropped":["m"]}',
     ),
     (
         PayloadKey(key_id="0a", values=3, sessions=1),

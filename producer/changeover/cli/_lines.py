@@ -20,6 +20,7 @@ from changeover_shared._events import (
     SessionConfigured,
     SessionDeleted,
     SessionQuarantined,
+    SessionRedriven,
     StepCompleted,
     SubmissionCancelled,
     SubmissionDeadLettered,
@@ -134,10 +135,18 @@ class Lines:
                 return f"step {event.index} failed: it is asked again, what it said does not count"
             case TurnParked():
                 return parked(event.reason, event.until_ms)
-            case SessionQuarantined() if event.error:
+            case SessionQuarantined() if event.error and event.cause in ("worker", "operator"):
                 return f"quarantined: {event.error}"
+            case SessionQuarantined() if event.error:
+                return f"quarantined after {event.attempts} attempts: {event.error}"
             case SessionQuarantined():
                 return f"quarantined after {event.attempts} attempts"
+            case SessionRedriven():
+                who = f" by {event.by}" if event.by else ""
+                ended = f"; {event.ended_turn} ended with what it had taken" * bool(
+                    event.ended_turn
+                )
+                return f"redriven{who}{ended}"
             case SessionDeleted():
                 return f"deleted{f': {event.reason}' if event.reason else ''}"
             case SessionClosed():

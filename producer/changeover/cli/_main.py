@@ -18,6 +18,7 @@ from changeover.cli import (
     _life,
     _look,
     _payload_keys,
+    _quarantine,
     _queues,
     _show,
     _submit,
@@ -77,6 +78,8 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, LOOK, _version.version)
     _add(app, OPERATE, _queues.pause)
     _add(app, OPERATE, _queues.resume)
+    _add(app, OPERATE, _quarantine.quarantine)
+    _add(app, OPERATE, _quarantine.redrive)
     _add(app, OPERATE, _context.compact)
     _add(app, OPERATE, _context.rollback)
     _add(app, OPERATE, _life.close)

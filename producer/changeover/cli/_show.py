@@ -119,6 +119,9 @@ def _print_whole(info: SessionInfo, view: View, *, as_json: bool) -> None:
     say(f"  tokens {info.usage.total_tokens} · updated {ago(_now_ms() - info.updated_at_ms)}")
     if info.waiting:
         say(f"  waits for {info.waiting}")
+    if info.stopped is not None:
+        say(f"  {one_line(info.stopped, 400)}")
+        note(f"changeover redrive {info.session_id}")
     if len(view.messages) > _MESSAGES:
         note(f"the newest of {len(view.messages)} messages; all: --transcript")
     for message in view.messages[-_MESSAGES:]:

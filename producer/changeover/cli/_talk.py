@@ -9,7 +9,7 @@ import typer
 
 from changeover._client import Client
 from changeover.cli._options import Json, Redis, Session
-from changeover.cli._output import say, say_json
+from changeover.cli._output import note, say, say_json
 from changeover_shared._exit_codes import DONE, REFUSED, UNKNOWN
 from changeover_shared._results import Cancelled, Interrupted
 
@@ -44,6 +44,9 @@ def interrupt(
     answer = asyncio.run(ask())
     if as_json:
         say_json(answer)
+    elif answer.quarantined and answer.answer == "accepted":
+        say(f"interrupted: {answer.turn_id} ends once {session} is let go on")
+        note(f"{session} is quarantined: changeover redrive {session}")
     else:
         say(_INTERRUPTS[answer.answer].format(turn=answer.turn_id))
     raise typer.Exit(REFUSED if answer.answer == "stale_turn" else DONE)
@@ -65,6 +68,9 @@ def cancel(
     text, code = _CANCELS[answer.answer]
     if as_json:
         say_json(answer)
+    elif answer.quarantined:
+        say(f"{submission} is in {answer.turn_id} of a quarantined session; left as it is")
+        note(f"to give it up: changeover redrive {session} --drop-input")
     else:
         say(f"{submission} {text.format(turn=answer.turn_id, ending=answer.ending)}")
     raise typer.Exit(code)

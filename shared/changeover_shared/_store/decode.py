@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, cast, get_args
+from typing import Any, Final, cast, get_args
 
 from pydantic import ValidationError
 
@@ -118,8 +118,17 @@ def head(flat: Sequence[bytes], payloads: SessionPayloads | None = None) -> Head
         at_ms=number("at_ms"),
         context_epoch=number("context_epoch"),
         quarantine_no=number("quarantine_no"),
+        stopped=raw.get("stopped", ""),
         raw=raw,
     )
+
+
+_SEALED: Final[Mapping[bytes, Kind]] = {
+    b"context": "context",
+    b"ctl_body": "submission",
+    b"stopped": "event",
+}
+"""The fields of a head that hold what was said."""
 
 
 def _fields(flat: Sequence[bytes], payloads: SessionPayloads | None) -> dict[str, str]:
@@ -128,8 +137,7 @@ def _fields(flat: Sequence[bytes], payloads: SessionPayloads | None) -> dict[str
         if not is_sealed(value):
             raw[field.decode()] = value.decode()
         elif payloads is not None:
-            kind: Kind = "context" if field == b"context" else "submission"
-            raw[field.decode()] = payloads.open(kind, value).decode()
+            raw[field.decode()] = payloads.open(_SEALED[field], value).decode()
     return raw
 
 
@@ -329,8 +337,9 @@ def cancelled(reply: list[Any]) -> CancelAnswer:
     match reply:
         case ["CANCELLED"]:
             return CancelAnswer("CANCELLED")
-        case ["RUNNING", turn]:
-            return CancelAnswer("RUNNING", turn.decode())
+        case ["RUNNING", turn, status]:
+            stopped = status.decode() == Status.QUARANTINED
+            return CancelAnswer("RUNNING", turn.decode(), quarantined=stopped)
         case ["ENDED", ending, turn]:
             return CancelAnswer("ENDED", turn.decode(), Ending(ending.decode()))
         case ["UNKNOWN"]:
@@ -362,7 +371,8 @@ def claimed(
     word = answer[0].decode()
     if word != "GRANTED":
         remaining = int(answer[1]) if word == "BUSY" else 0
-        return ClaimRefused(session_id, cast(Any, word), remaining)
+        why = answer[1].decode() if word == "QUARANTINED" else ""
+        return ClaimRefused(session_id, cast(Any, word), remaining, why)
     _, fence, remaining, lapsed, head_flat, work_flat, body, bodies = answer
     unreadable: PayloadError | None = None
     try:

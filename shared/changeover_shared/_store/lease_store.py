@@ -50,6 +50,7 @@ from changeover_shared._store.records import (
 )
 from changeover_shared._store.replication import facts_in
 from changeover_shared._store.requests import Request
+from changeover_shared._units import milliseconds
 from changeover_shared._words import GiveUp, Status
 
 T = TypeVar("T")
@@ -178,6 +179,7 @@ class LeaseStore:
             solo=solo,
             max_attempts=max_attempts,
             not_after_ms=not_after_ms,
+            no_progress_ms=self._no_progress_ms,
         )
         give_up_at = time.monotonic() + (not_after_ms - self.clock.now_ms() + ttl_ms) / 1000
         reply = await self._until_answered(lambda: self._fleet.call(request), give_up_at)
@@ -219,7 +221,7 @@ class LeaseStore:
 
         Raises `LeaseError`: then nothing was written and this holder must stop.
         """
-        request = requests.commit(self.keys, lease, commit)
+        request = requests.commit(self.keys, lease, commit, no_progress_ms=self._no_progress_ms)
         reply = await self._until_answered(
             lambda: self._safe_call(request) if commit.durable else self._fleet.call(request)
         )
@@ -240,8 +242,9 @@ class LeaseStore:
             await self._ring_for(lease)
         return True
 
-    async def evict(self, incarnation: str) -> int:
-        """End all leases of one incarnation now; how many there were."""
+    async def evict(self, incarnation: str, *, why: str = "") -> int:
+        """End all leases of one incarnation now; how many there were. `why` is what is known of its
+        death: people read it if one of its sessions is quarantined."""
         owners = [("HGETALL", at.named("owners")) for at in self.keys.all]
         found = await self._until_answered(lambda: self._fleet.executor.commands(owners))
         count = 0
@@ -251,7 +254,7 @@ class LeaseStore:
                 for session, token in decode.pairs(flat)
                 if token.decode().split("|")[1] == incarnation
             ]
-            count += await self._evict_from(at, held)
+            count += await self._evict_from(at, held, why)
         return count
 
     async def place_overdue(self, partition: int, peeked: Peeked) -> None:
@@ -259,12 +262,12 @@ class LeaseStore:
         for route in await self.reap(partition, (*peeked.expired, *peeked.due)):
             await self.ring(route, [partition])
 
-    async def bury(self, incarnation: str) -> int:
+    async def bury(self, incarnation: str, *, why: str = "") -> int:
         """End every lease of a dead incarnation and offer its sessions at once; how many.
 
         Safe to repeat, and harmless if the incarnation lives: its next write is refused.
         """
-        count = await self.evict(incarnation)
+        count = await self.evict(incarnation, why=why)
         if count:
             await asyncio.gather(*(self._place_all(at.partition) for at in self.keys.all))
         await self._until_answered(lambda: self.unregister(incarnation))
@@ -470,6 +473,12 @@ class LeaseStore:
         """How far ahead a lease may end; further, and the server's clock has stepped back."""
         return 10 * round(self.settings.lease.total_seconds() * 1000)
 
+    @property
+    def _no_progress_ms(self) -> int:
+        """For how long a session may be held without progress; 0 for ever."""
+        limit = self.settings.no_progress_timeout
+        return 0 if limit is None else max(1, milliseconds(limit))
+
     async def _place_all(self, partition: int) -> None:
         peeked = await self.peek(partition, [], window=0)
         await self.place_overdue(partition, peeked)
@@ -495,10 +504,10 @@ class LeaseStore:
             self._note_lost(str(self._fleet.not_durable(durability, found)))
             await asyncio.sleep(FIRST_PAUSE_S)
 
-    async def _evict_from(self, at: PartitionKeys, held: list[tuple[str, str]]) -> int:
+    async def _evict_from(self, at: PartitionKeys, held: list[tuple[str, str]], why: str) -> int:
         count = 0
         for start in range(0, len(held), EVICT_BATCH):
-            request = requests.evict(at, held[start : start + EVICT_BATCH])
+            request = requests.evict(at, held[start : start + EVICT_BATCH], why=why)
             reply = await self._until_answered(partial(self._fleet.call, request))
             count += int(reply[1])
         return count

@@ -69,6 +69,8 @@ class Head:
     context_epoch: int = 0
     """Which rewritten prefix of the context there is."""
     quarantine_no: int = 0
+    stopped: str = ""
+    """The body of the event that says why it is quarantined; '' if it is not."""
     raw: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -164,6 +166,8 @@ class ClaimRefused:
     session_id: str
     word: Literal["BUSY", "USED", "LATE", "NONE", "PAUSED", "QUARANTINED", "SUSPECT"]
     remaining_ms: int = 0
+    why: str = ""
+    """With QUARANTINED: the body of the event that says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +416,26 @@ class CancelAnswer:
     word: Literal["CANCELLED", "RUNNING", "ENDED", "UNKNOWN"]
     turn: str = ""
     ending: Ending | None = None
+    quarantined: bool = False
+    """With RUNNING: nobody runs the turn until the session is redriven."""
+
+
+Drop = Literal["nothing", "input", "all"]
+"""What is given up when a session is let go on: the input that its turn has taken or would take
+next, or all that is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What leaves a session with its quarantine."""
+
+    skip: int = 0
+    """The position of the one input that is given up; 0 for none, or for all."""
+    submissions: tuple[str, ...] = ()
+    turn: str = ""
+    """The turn that ends with them, or ''."""
+    record: str = ""
+    """Its record, or ''."""
 
 
 class Standing(NamedTuple):

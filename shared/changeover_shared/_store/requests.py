@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from changeover_shared._events import Event, SessionDeleted
 from changeover_shared._identifiers import id_time_ms
@@ -212,6 +213,7 @@ def claim(
     solo: bool,
     max_attempts: int,
     not_after_ms: int,
+    no_progress_ms: int = 0,
 ) -> Request:
     """Grant named sessions to one incarnation."""
     return Request(
@@ -227,6 +229,7 @@ def claim(
             "max_step": max_step_ms,
             "is_solo": int(solo),
             "max_attempts": max_attempts,
+            "no_progress": no_progress_ms,
         },
         each=[_of_session(partition, session_id, _CLAIM_SESSION) for session_id in ids],
         lists={"sessions": [(session_id,) for session_id in ids]},
@@ -266,7 +269,7 @@ def only_settles(asked: Commit) -> bool:
     return bool(asked.end) and not adds
 
 
-def commit(keys: Keys, lease: Lease, asked: Commit) -> Request:
+def commit(keys: Keys, lease: Lease, asked: Commit, *, no_progress_ms: int = 0) -> Request:
     """Change everything that one step changes."""
     session_id = lease.session_id
     partition = keys.of(session_id)
@@ -298,6 +301,7 @@ def commit(keys: Keys, lease: Lease, asked: Commit) -> Request:
             "keep_from": asked.keep_from,
             "route": lease.route,
             "max_step": asked.max_step_ms,
+            "no_progress": no_progress_ms,
             "quantum": int(asked.quantum_left),
         },
         lists={
@@ -332,10 +336,86 @@ def give_up(keys: Keys, lease: Lease, reason: GiveUp) -> Request:
     )
 
 
-def evict(partition: PartitionKeys, held: Sequence[tuple[str, str]]) -> Request:
-    """End leases, given as (session, lease string)."""
+def evict(partition: PartitionKeys, held: Sequence[tuple[str, str]], *, why: str = "") -> Request:
+    """End leases, given as (session, lease string); `why` is what is known of their holder's
+    death."""
     return Request(
-        "evict", partition, _named(partition, ("owners", "leases")), {}, lists={"held": held}
+        "evict",
+        partition,
+        _named(partition, ("owners", "leases")),
+        {"why": json.dumps(why) if why else ""},
+        each=[_of_session(partition, session_id, ("head",)) for session_id, _ in held],
+        lists={"held": held},
+    )
+
+
+def quarantine(
+    keys: Keys, head: Head, session_id: str, *, event: Event, not_after_ms: int
+) -> Request:
+    """Stop a session that `head` shows."""
+    partition = keys.of(session_id)
+    return Request(
+        "quarantine",
+        partition,
+        _of_session(partition, session_id, ("head", "work", "journal"))
+        | _named(partition, (*_LEASES, "timers", "vt", "quarantine"))
+        | _ready(partition, head.route),
+        {
+            "not_after": not_after_ms,
+            "session": session_id,
+            "route": head.route,
+            "number": head.quarantine_no + 1,
+            "detail": event.body(),
+        },
+    )
+
+
+def redrive(
+    keys: Keys,
+    head: Head,
+    session_id: str,
+    *,
+    skip: int,
+    event: Event,
+    record: str,
+    not_after_ms: int,
+) -> Request:
+    """Let a quarantined session that `head` shows go on, without the input at position `skip`."""
+    asked = _end_of_quarantine("redrive", keys, head, session_id, event, record, not_after_ms)
+    return replace(asked, args={**asked.args, "skip": skip})
+
+
+def dead_letter(
+    keys: Keys, head: Head, session_id: str, *, event: Event, record: str, not_after_ms: int
+) -> Request:
+    """Give up all that is open in a quarantined session that `head` shows."""
+    return _end_of_quarantine("dead_letter", keys, head, session_id, event, record, not_after_ms)
+
+
+def _end_of_quarantine(
+    name: str,
+    keys: Keys,
+    head: Head,
+    session_id: str,
+    event: Event,
+    record: str,
+    not_after_ms: int,
+) -> Request:
+    partition = keys.of(session_id)
+    return Request(
+        name,
+        partition,
+        _of_session(partition, session_id, (*_CONTROL_SESSION, "turns"))
+        | _named(partition, ("leases", "owners", "timers", "vt", "quarantine"))
+        | _ready(partition, head.route),
+        {
+            "not_after": not_after_ms,
+            "session": session_id,
+            "route": head.route,
+            "number": head.quarantine_no,
+            "detail": event.body(),
+            "record": record,
+        },
     )
 
 

@@ -15,7 +15,7 @@ operator (`quarantined`), or nobody ever again (`closed`, `deleted`). Four rules
 3. Only an owner moves a held session on, and only by naming its lease. Everybody else adds to
    what is open (a message, an answer, a control) and the owner learns of it from its next reply.
 4. Quarantine and the ends absorb. Nothing that producers or workers do leaves them; quarantine
-   still accepts, because accepted work is kept for the operator's decision.
+   still accepts, because accepted work is kept for the operator, who alone ends it.
 
 A cell names every status that may follow, and in capitals every word that a script refuses with;
 a refusal leaves the status as it was. Where a cell has several, what is open decides which.
@@ -66,6 +66,10 @@ class Trigger(Enum):
     UNABLE = "its worker cannot run it"
     REROUTE = "it is moved to another queue"
     DEFER = "it is put off because of a limit"
+    STOP = "an operator quarantines it"
+    REDRIVE = "an operator lets it try again"
+    REDRIVE_WITHOUT = "an operator lets it try again without an input"
+    DEAD_LETTER = "an operator gives up what is open"
     DELETE = "it is deleted"
 
 
@@ -89,17 +93,18 @@ _ROWS: Final[Mapping[Trigger, str]] = {
     ),
     Trigger.SUBMIT_INTERRUPTING: "ready  ready  ready  held  ready  quarantined  CLOSED  ready",
     Trigger.ANSWER: (
-        "UNKNOWN  STALE  ready/STALE  held/ANSWERED/STALE  ready  quarantined  CLOSED  DELETED"
+        "UNKNOWN  STALE  ready/STALE  held/ANSWERED/STALE  ready  quarantined/STALE  "
+        "CLOSED  DELETED"
     ),
     Trigger.SECOND_ANSWER: (
-        "UNKNOWN  STALE  ANSWERED/STALE  ANSWERED/STALE  ANSWERED  ANSWERED  CLOSED  DELETED"
+        "UNKNOWN  STALE  ANSWERED/STALE  ANSWERED/STALE  ANSWERED  ANSWERED/STALE  CLOSED  DELETED"
     ),
     Trigger.INTERRUPT: (
-        "UNKNOWN  NO_TURN  ready/NO_TURN  held/NO_TURN  ready  quarantined  CLOSED  DELETED"
+        "UNKNOWN  NO_TURN  ready/NO_TURN  held/NO_TURN  ready  quarantined/NO_TURN  CLOSED  DELETED"
     ),
     Trigger.INTERRUPT_OTHER: (
         "UNKNOWN  NO_TURN  NO_TURN/STALE_TURN  NO_TURN/STALE_TURN  "
-        "STALE_TURN  STALE_TURN  CLOSED  DELETED"
+        "STALE_TURN  NO_TURN/STALE_TURN  CLOSED  DELETED"
     ),
     Trigger.CANCEL: (
         "UNKNOWN  idle/UNKNOWN  idle/ready  held/ENDED/UNKNOWN  "
@@ -121,13 +126,23 @@ _ROWS: Final[Mapping[Trigger, str]] = {
     Trigger.END_CLOSE: "GONE  GONE  GONE  closed/CONFLICT/CONTROL  GONE  GONE  GONE  DELETED",
     Trigger.REQUEUE: "GONE  GONE  GONE  ready/CONFLICT/CONTROL  GONE  GONE  GONE  DELETED",
     Trigger.QUARANTINE: "GONE  GONE  GONE  quarantined  GONE  GONE  GONE  DELETED",
-    Trigger.HAND_OFF: "GONE  idle  ready/GONE  idle/ready  parked  quarantined  closed  DELETED",
-    Trigger.RELEASE: "GONE  idle  ready/GONE  idle/ready  parked  quarantined  closed  DELETED",
+    Trigger.HAND_OFF: (
+        "GONE  idle  ready/GONE  idle/ready  parked  quarantined/GONE  closed  DELETED"
+    ),
+    Trigger.RELEASE: (
+        "GONE  idle  ready/GONE  idle/ready  parked  quarantined/GONE  closed  DELETED"
+    ),
     Trigger.UNABLE: (
-        "GONE  idle  ready/GONE  idle/parked/ready  parked  quarantined  closed  DELETED"
+        "GONE  idle  ready/GONE  idle/parked/ready  parked  quarantined/GONE  closed  DELETED"
     ),
     Trigger.REROUTE: "STALE  idle  ready  HELD  parked  quarantined  STALE  STALE",
     Trigger.DEFER: "NONE  NONE  idle/parked  NONE  NONE  NONE  NONE  NONE",
+    Trigger.STOP: (
+        "STALE  quarantined  quarantined  quarantined  quarantined  quarantined  STALE  STALE"
+    ),
+    Trigger.REDRIVE: "STALE  STALE  STALE  STALE  STALE  idle/parked/ready  STALE  STALE",
+    Trigger.REDRIVE_WITHOUT: "STALE  STALE  STALE  STALE  STALE  idle/ready  STALE  STALE",
+    Trigger.DEAD_LETTER: "STALE  STALE  STALE  STALE  STALE  idle  STALE  STALE",
     Trigger.DELETE: "STALE  deleted  deleted  deleted  deleted  deleted  deleted  deleted",
 }
 

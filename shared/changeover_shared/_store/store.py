@@ -27,6 +27,7 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.payloads import Payloads, SessionPayloads
+from changeover_shared._store.quarantine import Quarantine
 from changeover_shared._store.records import (
     CancelAnswer,
     InboxEntry,
@@ -57,6 +58,8 @@ class Store:
     def __init__(self, fleet: Fleet) -> None:
         self.settings = fleet.settings
         self._fleet = fleet
+        self.quarantine = Quarantine(fleet)
+        """Stops sessions, and lets them go on."""
         self.upkeep = Upkeep(fleet)
         """Ends, moves and forgets sessions."""
         self._policies = AgentPolicies(fleet)
@@ -267,15 +270,16 @@ class Store:
         )
 
     async def catalogue(
-        self, *, before: tuple[int, str] | None, limit: int
+        self, *, before: tuple[int, str] | None, limit: int, index: str = "sessions"
     ) -> tuple[tuple[int, str], ...]:
-        """Sessions as (created_ms, id), newest first, below `before`, over all partitions."""
+        """Sessions as (created_ms, id), newest first, below `before`, over all partitions; with
+        `index="quarantine"` those that are stopped, by the time at which they were."""
         found: set[tuple[int, str]] = set()
         top: str | int = "+inf" if before is None else before[0]
         asked = dict.fromkeys(self.keys.all, top)
         count = limit // len(asked) + SPARE
         while True:
-            lists = await self._newest(asked, count)
+            lists = await self._newest(asked, count, index)
             found.update(one for listed in lists for one in listed)
             older = (one for one in found if before is None or one < before)
             best = tuple(sorted(older, reverse=True)[:limit])
@@ -321,13 +325,13 @@ class Store:
         return now_ms
 
     async def _newest(
-        self, asked: Mapping[PartitionKeys, str | int], count: int
+        self, asked: Mapping[PartitionKeys, str | int], count: int, index: str
     ) -> list[list[tuple[int, str]]]:
-        """From each partition, `count` sessions as (created_ms, id) from a time downwards."""
+        """From each partition, `count` sessions as (time, id) from a time downwards."""
         first = ("LIMIT", 0, count)
         values = await self._fleet.executor.commands(
             [
-                ("ZREVRANGEBYSCORE", key.named("sessions"), top, "-inf", "WITHSCORES", *first)
+                ("ZREVRANGEBYSCORE", key.named(index), top, "-inf", "WITHSCORES", *first)
                 for key, top in asked.items()
             ]
         )

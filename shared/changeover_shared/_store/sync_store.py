@@ -37,6 +37,7 @@ from changeover_shared._store.records import (
 from changeover_shared._store.sync_agent_policies import SyncAgentPolicies
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_fleet import SyncFleet
+from changeover_shared._store.sync_quarantine import SyncQuarantine
 from changeover_shared._store.sync_upkeep import SyncUpkeep
 from changeover_shared._words import Status
 
@@ -57,6 +58,8 @@ class SyncStore:
     def __init__(self, fleet: SyncFleet) -> None:
         self.settings = fleet.settings
         self._fleet = fleet
+        self.quarantine = SyncQuarantine(fleet)
+        """Stops sessions, and lets them go on."""
         self.upkeep = SyncUpkeep(fleet)
         """Ends, moves and forgets sessions."""
         self._policies = SyncAgentPolicies(fleet)
@@ -261,15 +264,16 @@ class SyncStore:
         )
 
     def catalogue(
-        self, *, before: tuple[int, str] | None, limit: int
+        self, *, before: tuple[int, str] | None, limit: int, index: str = "sessions"
     ) -> tuple[tuple[int, str], ...]:
-        """Sessions as (created_ms, id), newest first, below `before`, over all partitions."""
+        """Sessions as (created_ms, id), newest first, below `before`, over all partitions; with
+        `index="quarantine"` those that are stopped, by the time at which they were."""
         found: set[tuple[int, str]] = set()
         top: str | int = "+inf" if before is None else before[0]
         asked = dict.fromkeys(self.keys.all, top)
         count = limit // len(asked) + SPARE
         while True:
-            lists = self._newest(asked, count)
+            lists = self._newest(asked, count, index)
             found.update(one for listed in lists for one in listed)
             older = (one for one in found if before is None or one < before)
             best = tuple(sorted(older, reverse=True)[:limit])
@@ -313,13 +317,13 @@ class SyncStore:
         return now_ms
 
     def _newest(
-        self, asked: Mapping[PartitionKeys, str | int], count: int
+        self, asked: Mapping[PartitionKeys, str | int], count: int, index: str
     ) -> list[list[tuple[int, str]]]:
-        """From each partition, `count` sessions as (created_ms, id) from a time downwards."""
+        """From each partition, `count` sessions as (time, id) from a time downwards."""
         first = ("LIMIT", 0, count)
         values = self._fleet.executor.commands(
             [
-                ("ZREVRANGEBYSCORE", key.named("sessions"), top, "-inf", "WITHSCORES", *first)
+                ("ZREVRANGEBYSCORE", key.named(index), top, "-inf", "WITHSCORES", *first)
                 for key, top in asked.items()
             ]
         )

@@ -29,10 +29,11 @@
 --          max_step     int   how long the first step may take
 --          is_solo      0|1   the caller holds nothing else
 --          max_attempts int
+--          no_progress  int   for how long it may be held without progress, ms; 0 for ever
 -- LIST     sessions     id
 -- REPLIES  OK           {word ...} per session: GRANTED {fence remaining_ms lapsed head work
---                       checkpoint inbox}, BUSY {remaining_ms}, or one of USED, LATE,
---                       or NONE, PAUSED, QUARANTINED, SUSPECT
+--                       checkpoint inbox}, BUSY {remaining_ms}, QUARANTINED {why}, or
+--                       one of USED, LATE, NONE, PAUSED, SUSPECT
 -- USES     clock fleet session journal place lease quarantine paused
 
 local REPLY_BYTES = 65536
@@ -46,6 +47,13 @@ local paused = is_paused(meta, route)
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, timers = timers,
   vt = vt, ready = ready, solo = solo}
+
+-- Its holders have lost more time than it may be held without progress, and more than the step
+-- that is next was given. Only time under a lease counts, not what it waited for.
+local function out_of_time(s)
+  local most = tonumber(no_progress)
+  return most > 0 and num(s, 'lost_ms') >= math.max(most, num(s, 'step_ms'))
+end
 
 local function judge(s)
   local status = get(s, 'status')
@@ -61,7 +69,7 @@ local function judge(s)
   if late then return 'LATE' end
   if where(s) ~= 'ready' then return 'NONE' end
   if paused then return 'PAUSED' end
-  if num(s, 'attempts') >= tonumber(max_attempts) then return 'QUARANTINED' end
+  if num(s, 'attempts') >= tonumber(max_attempts) or out_of_time(s) then return 'QUARANTINED' end
   if num(s, 'attempts') >= SUSPECT and is_solo ~= '1' then return 'SUSPECT' end
   return 'GRANTED'
 end
@@ -88,6 +96,8 @@ local function grant(s)
   set(s, 'not_before', '')
   set(s, 'attempts0', num(s, 'attempts'))
   set(s, 'attempts', num(s, 'attempts') + 1)
+  set(s, 'began_ms', now)
+  set(s, 'lapsed_error', '')
   s.owner = table.concat({int(fence), incarnation, nonce}, '|')
   redis.call('HSET', owners, s.id, s.owner)
   redis.call('HSET', stalls, s.id, int(now + max_step))
@@ -106,9 +116,15 @@ local function grant(s)
 end
 
 local function give_no_more(s)
-  quarantine_session(s, quarantine)
-  event(s, epoch, 'session_quarantined', '', get(s, 'turn'), '',
-    '{"attempts":' .. get(s, 'attempts') .. '}')
+  local why = {'"attempts":' .. int(num(s, 'attempts'))}
+  if num(s, 'attempts') < tonumber(max_attempts) then why[#why + 1] = '"cause":"time"' end
+  -- What its supervisor saw of the last holder's death, as JSON.
+  if get(s, 'lapsed_error') ~= '' then why[#why + 1] = '"error":' .. get(s, 'lapsed_error') end
+  local before = get(s, 'lapsed')
+  if before ~= '' then why[#why + 1] = '"worker":"' .. incarnation_of(before) .. '"' end
+  s.why = '{' .. table.concat(why, ',') .. '}'
+  quarantine_session(s, quarantine, s.why)
+  event(s, epoch, 'session_quarantined', '', get(s, 'turn'), '', s.why)
 end
 
 -- The oldest bodies that fit beside the checkpoint, so that a claim is one round trip.
@@ -162,7 +178,7 @@ for i, s in ipairs(found) do
     elseif s.word ~= 'USED' and s.word ~= 'PAUSED' and not s.owner then
       place(s, at)
     end
-    answers[i] = {s.word}
+    answers[i] = {s.word, s.why}
   end
 end
 return reply('OK', answers)

@@ -44,6 +44,7 @@
 --          keep_from    int   the oldest transcript item still needed, 0 to leave it
 --          route        str
 --          max_step     int
+--          no_progress  int   for how long it may be held without progress, ms; 0 for ever
 --          quantum      0|1   turns of the quantum are left
 -- LIST     take         n
 --          consume      wait n
@@ -245,10 +246,18 @@ if next == 'close' then
   end
   set(s, 'status', 'closed')
 end
-if next == 'quarantine' then quarantine_session(s, quarantine) end
+if next == 'quarantine' then
+  local why = '{}'
+  for _, e in ipairs(events) do
+    if e.kind == 'session_quarantined' then why = e.body end
+  end
+  quarantine_session(s, quarantine, why)
+end
 if progress == '1' then
   set(s, 'attempts', 0)
   set(s, 'attempts0', 0)
+  set(s, 'lost_ms', '')
+  set(s, 'began_ms', now)
   set(s, 'tag_kept', '')
 end
 for _, row in ipairs(rows) do
@@ -268,7 +277,13 @@ elseif next == 'park' then
   s.owner = lease
 end
 if keep then
-  redis.call('HSET', stalls, session, int(now + max_step))
+  local span, most = tonumber(max_step), tonumber(no_progress)
+  -- A step that may take longer than that is given its time.
+  set(s, 'step_ms', most > 0 and span > most and span or '')
+  if progress ~= '1' and most > 0 and span <= most then
+    span = math.min(span, num(s, 'began_ms') + most - num(s, 'lost_ms') - now)
+  end
+  redis.call('HSET', stalls, session, int(now + span))
   redis.call('HDEL', alerts, session)
 else
   drop_lease(s, at)

@@ -22,7 +22,7 @@
 --          id          str   of this request: its repeat is answered like the first
 --          target      str   the submission to cancel
 -- REPLIES  CANCELLED
---          RUNNING     turn
+--          RUNNING     turn status
 --          ENDED       ending turn
 --          UNKNOWN
 --          ROUTE       route agent
@@ -42,8 +42,8 @@ if not receipt then return reply('UNKNOWN') end
 local r = split(receipt)
 if r[5] ~= '' then return reply('ENDED', r[5], r[6]) end
 local input = s.inputs[tonumber(r[2])]
-if not input then return reply('RUNNING', get(s, 'turn')) end
-if not is_waiting(input) then return reply('RUNNING', input.turn) end
+if not input then return reply('RUNNING', get(s, 'turn'), get(s, 'status')) end
+if not is_waiting(input) then return reply('RUNNING', input.turn, get(s, 'status')) end
 if get(s, 'route') ~= route then return reply('ROUTE', get(s, 'route'), get(s, 'agent')) end
 refused = unfit(s)
 if refused then return refused end

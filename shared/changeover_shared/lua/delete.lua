@@ -83,7 +83,8 @@ set(s, 'status', 'deleted')
 place(s, at)
 local kept = {v = true, life = true, status = true, fence = true, seq = true, first_seq = true,
   rev = true, n = true, turns = true, transcript_n = true, epoch = true, epoch_seq = true,
-  at_ms = true, dedup_floor = true, deleted_ms = true, used_nonce = true}
+  at_ms = true, dedup_floor = true, deleted_ms = true, used_nonce = true,
+  quarantine_no = true}
 for field in pairs(s.head) do
   if not kept[field] then redis.call('HDEL', head, field) end
 end

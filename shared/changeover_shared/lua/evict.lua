@@ -3,9 +3,11 @@
 -- KEYS     meta         HASH
 --          owners       HASH
 --          leases       ZSET
+-- EACH     head         HASH
 -- ARGS     partitions   int
 --          layout       int
 --          replid       str
+--          why          str   what is known of its death, as JSON text; '' for nothing
 -- LIST     held         id token   as read from `owners` before; a late copy hits nothing
 -- REPLIES  OK           count
 -- USES     clock fleet
@@ -15,9 +17,10 @@ local refused = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
 
 local count = 0
-for _, lease in ipairs(held) do
+for i, lease in ipairs(held) do
   if redis.call('HGET', owners, lease.id) == lease.token then
     redis.call('ZADD', leases, 'XX', 0, lease.id)
+    if why ~= '' then redis.call('HSET', EACH[i].head, 'lapsed_error', why) end
     count = count + 1
   end
 end

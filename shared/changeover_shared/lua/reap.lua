@@ -27,6 +27,14 @@ if refused then return refused end
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, timers = timers,
   vt = vt}
 
+-- For how long its holder has held it without progress. One that was evicted may have been dead
+-- for longer than that; it did not run for longer than its step was given.
+local function lost_by(s)
+  local till = s.expires > 0 and s.expires
+    or tonumber(redis.call('HGET', stalls, s.id)) or now
+  return math.max(0, math.min(now, till) - num(s, 'began_ms'))
+end
+
 local found = {}
 for i, asked in ipairs(sessions) do
   local s = load(asked.id, EACH[i])
@@ -56,6 +64,7 @@ for i, s in ipairs(found) do
     if s.owner then
       set(s, 'lapsed', s.owner)
       set(s, 'lapsed_why', s.expires == 0 and 'evicted' or 'taken_over')
+      set(s, 'lost_ms', num(s, 'lost_ms') + lost_by(s))
       drop_lease(s, at)
     else
       redis.call('ZREM', leases, s.id)

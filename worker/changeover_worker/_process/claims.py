@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import StoreUnavailable
+from changeover_shared._events import SessionQuarantined
 from changeover_shared._identifiers import new_nonce
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
@@ -198,13 +199,15 @@ class ClaimLoop:
     async def _heed_refusals(
         self, route: str, partition: int, answers: Sequence[Grant | ClaimRefused]
     ) -> None:
-        words = {a.session_id: a.word for a in answers if isinstance(a, ClaimRefused)}
-        for session_id, word in words.items():
-            if word == "QUARANTINED":
+        refused = [answer for answer in answers if isinstance(answer, ClaimRefused)]
+        for one in refused:
+            if one.word == "QUARANTINED":
+                why = SessionQuarantined.model_validate_json(one.why)
                 self._log.error(
                     "session_quarantined",
-                    session=session_id,
-                    attempts=self._settings.takeover_attempts,
+                    session=one.session_id,
+                    attempts=why.attempts,
+                    error=why.error,
                 )
-        if "SUSPECT" in words.values():
+        if any(one.word == "SUSPECT" for one in refused):
             await self._store.ring(decide.plain(route) + decide.SOLO, [partition])

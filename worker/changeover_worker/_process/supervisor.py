@@ -13,6 +13,7 @@ import signal
 import time
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -42,6 +43,15 @@ def verdict(codes: Sequence[int]) -> int:
         if code in codes:
             return code
     return DONE
+
+
+def died(code: int) -> str:
+    """How a process ended, for people: its exit code, or the signal that killed it."""
+    if code >= 0:
+        return f"the worker exited with code {code}"
+    with suppress(ValueError):
+        return f"the worker was killed by {signal.Signals(-code).name}"
+    return f"the worker was killed by signal {-code}"
 
 
 class Supervisor:
@@ -148,13 +158,13 @@ class Supervisor:
         finally:
             del self._children[name]
         if code != DONE or not (self._stopping.is_set() or code in self._final):
-            await self._bury(incarnation, store)
+            await self._bury(incarnation, store, died(code))
         return code
 
-    async def _bury(self, incarnation: str, store: LeaseStore) -> None:
+    async def _bury(self, incarnation: str, store: LeaseStore, why: str) -> None:
         try:
             async with asyncio.timeout(FAREWELL_S):
-                count = await store.bury(incarnation)
+                count = await store.bury(incarnation, why=why)
         except (ChangeoverError, TimeoutError) as error:
             self._log.warning("warning", code="not_evicted", worker=incarnation, text=str(error))
         else:

@@ -19,6 +19,7 @@ from changeover_shared._store.records import Committed, Grant, Head, InboxEntry,
 from changeover_shared._words import CommitKind, WorkerChange
 from changeover_worker._turn.context import LOST_BEGINNING, decode_prefix, entries, narration
 from changeover_worker._turn.draft import Draft
+from changeover_worker._turn.given_up import without_given_up
 from changeover_worker._turn.shown import Shown, shown
 
 
@@ -181,7 +182,7 @@ class Loaded:
         self, head: Head, work: Work, inbox: tuple[InboxEntry, ...], body: bytes | None
     ) -> None:
         try:
-            self.checkpoint = self._decode(body, head)
+            self.checkpoint = without_given_up(self._decode(body, head), head.turn)
             self.prefix = await self._read_prefix()
             self.items = await self._read_items(head)
             self.context = read_context(head.context)

@@ -167,7 +167,7 @@ def recovered(checkpoint: Checkpoint, *, takeover: bool) -> Draft | None:
     A step that may have run and must not run twice ends as unknown.
     """
     before = open_execution(checkpoint)
-    update = {"takeovers": before.takeovers + takeover, "stopped": ""}
+    update = {"takeovers": before.takeovers + takeover}
     execution, events = close_step(before.model_copy(update=update), StepEnding.INTERRUPTED)
     lost = may_have_run(execution)
     if lost:

@@ -12,12 +12,11 @@ from changeover_worker._turn.execution import open_execution, stamp
 def quarantined(checkpoint: Checkpoint, error: str, attempts: int) -> Draft:
     """Nobody goes on with the session for now; its turn stays open."""
     execution = open_execution(checkpoint)
-    event = SessionQuarantined(attempts=attempts, error=error, **stamp(execution))
-    changed = execution.model_copy(update={"stopped": error})
+    event = SessionQuarantined(attempts=attempts, cause="worker", error=error, **stamp(execution))
     return Draft(
         CommitKind.RECOVER,
         execution.turn_id,
-        checkpoint.model_copy(update={"execution": changed}),
+        checkpoint,
         next=Next.QUARANTINE,
         events=(event,),
     )
