@@ -56,7 +56,7 @@ async def test_what_a_turn_holds_is_running(drive: Driver) -> None:
     """Holes 13 and 14: one outcome; the client may interrupt that turn."""
     await drive.run("m1", "m2")
     async with drive.unchanged():
-        assert await drive.cancel("m1") == ["RUNNING", "t_1"]
+        assert await drive.cancel("m1") == ["RUNNING", "t_1", "held"]
     assert await drive.receipt("c1") is None
 
 
@@ -65,8 +65,8 @@ async def test_an_answer_and_a_control_belong_to_their_turn(drive: Driver) -> No
     await drive.answer("w1", "a1")
     await drive.interrupt("i1")
     async with drive.unchanged():
-        assert await drive.cancel("a1") == ["RUNNING", "t_1"]
-        assert await drive.cancel("i1") == ["RUNNING", "t_1"]
+        assert await drive.cancel("a1") == ["RUNNING", "t_1", "held"]
+        assert await drive.cancel("i1") == ["RUNNING", "t_1", "held"]
 
 
 async def test_what_has_ended_says_how(drive: Driver) -> None:
@@ -105,6 +105,13 @@ async def test_a_late_cancel_changes_nothing(drive: Driver) -> None:
     )  # fmt: skip
     async with drive.unchanged():
         assert await drive.call(request) == ["LATE"]
+
+
+async def test_a_cancel_of_what_a_quarantined_turn_holds_says_so(drive: Driver) -> None:
+    await drive.run("m1")
+    await drive.stop()
+    async with drive.unchanged():
+        assert await drive.cancel("m1") == ["RUNNING", "t_1", "quarantined"]
 
 
 async def test_a_cancel_in_quarantine_leaves_the_session_there(drive: Driver) -> None:

@@ -85,7 +85,7 @@ async def test_what_a_turn_has_given_back_can_be_cancelled_again(drive: Driver) 
     lease = await drive.hold()
     await drive.commit(lease, "start", take=(1,))
     async with drive.unchanged():
-        assert await drive.cancel("m1", "c2") == ["RUNNING", "t_1"]
+        assert await drive.cancel("m1", "c2") == ["RUNNING", "t_1", "held"]
     work = await drive.stores.worker.read_work(SESSION)
     assert work.open_inputs(await drive.now()) == ()
     assert [one.n for one in await drive.stores.producer.inbox(SESSION)] == [1]
@@ -181,7 +181,7 @@ async def test_what_a_lost_holder_held_stays_with_its_turn(drive: Driver, how: s
     assert await holders(drive) == {"1": "t_1", "2": ""}
     assert await drive.status() == ("held" if how == "taken over" else "ready")
     async with drive.unchanged():
-        assert await drive.cancel("m1") == ["RUNNING", "t_1"]
+        assert await drive.cancel("m1") == ["RUNNING", "t_1", "held"]
     assert await drive.cancel("m2", "c2") == ["CANCELLED"]
 
 
@@ -283,7 +283,7 @@ async def test_several_are_cancelled_one_after_the_other(drive: Driver) -> None:
     answers = [await drive.cancel(id, f"c{i}") for i, id in enumerate(asked)]
     assert answers == [
         ["CANCELLED"],
-        ["RUNNING", "t_1"],
+        ["RUNNING", "t_1", "held"],
         ["ENDED", "cancelled", ""],
         ["CANCELLED"],
         ["UNKNOWN"],
@@ -297,7 +297,7 @@ async def test_inputs_taken_together_end_or_come_back_together(drive: Driver) ->
     """Case S26: a stale end is refused and leaves the live turn its inputs."""
     lease = await drive.run("m1", "m2")
     async with drive.unchanged():
-        assert await drive.cancel("m2") == ["RUNNING", "t_1"]
+        assert await drive.cancel("m2") == ["RUNNING", "t_1", "held"]
     await drive.finish(lease, end="requeue")
     assert await holders(drive) == {"1": "", "2": ""}
     again = await drive.hold(incarnation="w2:bb", nonce="n2")
