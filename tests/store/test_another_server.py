@@ -160,8 +160,9 @@ async def test_a_connection_that_was_busy_while_its_server_was_replaced_is_used_
         async with stores_on(await Executor.connect(proxy.url), SETTINGS) as stores:
             await stores.producer.submit(message("m1"))
             with old.frozen():
+                heard = proxy.heard("EVALSHA")
                 busy = asyncio.create_task(stores.producer.submit(message("m2")))
-                await asyncio.to_thread(proxy.wait_for, "EVALSHA", proxy.heard("EVALSHA") + 1)
+                await asyncio.to_thread(proxy.wait_for, "EVALSHA", heard + 1)
                 proxy.lead_to(new.url)
                 with pytest.raises(StoreUnavailable, match="another server"):
                     await stores.executor.blocking("BZPOPMIN", "k", "1", block_s=1)
@@ -180,8 +181,9 @@ def test_a_thread_that_was_busy_meanwhile_leaves_its_connection_as_well() -> Non
         ):
             store.submit(message("m1"))
             with old.frozen():
+                heard = proxy.heard("EVALSHA")
                 busy = thread.submit(store.submit, message("m2"))
-                proxy.wait_for("EVALSHA", proxy.heard("EVALSHA") + 1)
+                proxy.wait_for("EVALSHA", heard + 1)
                 proxy.lead_to(new.url)
                 with pytest.raises(StoreUnavailable, match="another server"):
                     store.wait_journal(SESSION, after=0, block_ms=1)
