@@ -65,8 +65,8 @@ async def test_an_answer_and_a_control_belong_to_their_turn(drive: Driver) -> No
     await drive.answer("w1", "a1")
     await drive.interrupt("i1")
     async with drive.unchanged():
-        assert await drive.cancel("a1") == ["RUNNING", "t_1", "held"]
-        assert await drive.cancel("i1") == ["RUNNING", "t_1", "held"]
+        assert await drive.cancel("a1") == ["RUNNING", "t_1", "ready"]
+        assert await drive.cancel("i1") == ["RUNNING", "t_1", "ready"]
 
 
 async def test_what_has_ended_says_how(drive: Driver) -> None:
