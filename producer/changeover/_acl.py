@@ -23,14 +23,14 @@ _EVERYBODY: Final = (
 )  # fmt: skip
 """Joining a fleet, finding a server, running scripts, ringing, waiting for durability."""
 _PRODUCER: Final = (
-    "hget", "hgetall", "hmget", "xrange", "xread", "xrevrange", "zcard", "zrank",
+    "hget", "hgetall", "hkeys", "hmget", "xrange", "xread", "xrevrange", "zcard", "zrank",
     "zrevrangebyscore", "zscore",
 )  # fmt: skip
 _WORKER: Final = (
-    "bzpopmin", "del", "hdel", "hget", "hgetall", "hset", "xrange", "xrevrange",
+    "bzpopmin", "del", "hdel", "hget", "hgetall", "hmget", "hset", "xrange", "xrevrange", "zrange",
 )  # fmt: skip
 _OPERATOR: Final = (
-    *_PRODUCER, "cluster|info", "cluster|nodes", "config|get", "exists", "hdel", "hkeys", "hscan",
+    *_PRODUCER, "cluster|info", "cluster|nodes", "config|get", "exists", "hdel", "hscan",
     "memory|usage", "pttl", "scan", "xlen", "zcount", "zinter", "zrange", "zscan",
 )  # fmt: skip
 COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = {
@@ -40,12 +40,12 @@ COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = {
 }
 """What a role sends itself."""
 
-_PRODUCERS_SCRIPTS: Final = ("init", "raise_epoch", "submit", "control", "delete")
+_PRODUCERS_SCRIPTS: Final = ("init", "raise_epoch", "submit", "control", "delete", "schedule")
 SCRIPTS: Final[Mapping[Role, tuple[str, ...]]] = {
     "producer": _PRODUCERS_SCRIPTS,
     "worker": (
         "init", "raise_epoch", "peek", "reap", "claim", "renew", "append", "commit", "give_up",
-        "evict", "trim", "pressure",
+        "evict", "trim", "pressure", "submit", "schedule",
     ),
     "operator": (
         *_PRODUCERS_SCRIPTS, "quarantine", "redrive", "dead_letter", "reroute", "trim", "purge",

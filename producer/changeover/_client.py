@@ -9,7 +9,7 @@ from changeover._answers import cancelled_of, interrupted_of, not_completed, rec
 from changeover._chunks import AsyncItems, aiter_chunks, checked_count
 from changeover._follow import Follower
 from changeover._pages import After, checked_after
-from changeover._reader import Reader
+from changeover._planner import Planner
 from changeover._submission import (
     Message,
     Options,
@@ -37,7 +37,7 @@ from changeover_shared._units import Duration, duration
 from changeover_shared._words import Ending
 
 
-class Client(Reader):
+class Client(Planner):
     """Send messages to sessions and read what they do. One client serves a whole process.
 
     Connects with the first call, or with the start of the `with` block, and raises

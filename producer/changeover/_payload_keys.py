@@ -12,7 +12,8 @@ LISTED: Final = 500
 
 
 async def payload_keys(store: Store) -> tuple[PayloadKey, ...]:
-    """Count what each key has encrypted, over all sessions and what deleted ones have left."""
+    """Count what each key has encrypted, over all sessions, what deleted ones have left, and
+    schedules."""
     joining = await store.upkeep.secret_key()
     values: Counter[str] = Counter([joining] if joining else [])
     sessions: Counter[str] = Counter()
@@ -31,6 +32,7 @@ async def payload_keys(store: Store) -> tuple[PayloadKey, ...]:
             found = await store.upkeep.payload_keys(session_id)
             values.update(found)
             sessions.update(found.keys())
+    values.update(await store.schedules.payload_keys())
     return tuple(
         PayloadKey(key_id=key_id or None, values=count, sessions=sessions[key_id])
         for key_id, count in sorted(values.items())

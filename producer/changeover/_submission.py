@@ -11,13 +11,12 @@ from typing import Any, TypedDict, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from changeover_shared._errors import Invalid, TooLarge
-from changeover_shared._events import Message as MessageEvent
 from changeover_shared._identifiers import identifier, name, new_submission_id
 from changeover_shared._items import Attachment, Json
+from changeover_shared._messages import CheckedMessage, written
 from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
-from changeover_shared._policies import AGENTS_DEFAULT, AnyPolicy, Debounce, wish_of
+from changeover_shared._policies import AnyPolicy, Debounce
 from changeover_shared._settings import Durability, Settings
-from changeover_shared._store.keys import route_of
 from changeover_shared._store.records import Create, Submit
 from changeover_shared._units import Duration, milliseconds
 
@@ -74,20 +73,25 @@ class Submission:
     """What it waits for before it counts as accepted; None for CHANGEOVER_DURABILITY."""
 
 
-class Options(TypedDict, total=False):
-    """The options of a submission, as `submit`, `run` and `stream` take them."""
+class MessageOptions(TypedDict, total=False):
+    """The options of a message, whenever it is sent."""
 
-    id: str | None
     agent: str | None
     queue: str | None
     policy: AnyPolicy | None
     priority: int
-    at: datetime | None
-    delay: Duration | None
     context: Mapping[str, str] | None
     metadata: Mapping[str, Json] | None
     model: str | None
     durability: Durability | None
+
+
+class Options(MessageOptions, total=False):
+    """The options of a submission, as `submit`, `run` and `stream` take them."""
+
+    id: str | None
+    at: datetime | None
+    delay: Duration | None
 
 
 def submission(session: str, message: str | Message, options: Options) -> Submission:
@@ -105,41 +109,29 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
         raise Invalid(field="item", reason=f"{wanted!r:.80} is no Submission")
     session_id = identifier(wanted.session, field="session")
     submission_id = identifier(wanted.id, field="id")
-    message = _checked_message(wanted.message, settings.max_message)
-    op = MessageOp(
-        text=message.text,
-        attachments=tuple(message.attachments),
-        author=message.author,
-        model=None if wanted.model is None else identifier(wanted.model, field="model"),
-        metadata=_metadata(wanted.metadata),
-    )
-    event = MessageEvent(
-        text=op.text, attachments=op.attachments, author=op.author, submission_id=submission_id
-    )
-    wish = AGENTS_DEFAULT if wanted.policy is None else wish_of(wanted.policy)
+    message = checked_message(wanted, settings)
     due_ms, delay_ms = _time(wanted)
+    return message.submit(session_id, submission_id, due_ms=due_ms, delay_ms=delay_ms)
+
+
+def checked_message(wanted: Submission, settings: Settings) -> CheckedMessage:
+    """What is said and how, whenever that is; raises `Invalid` or `TooLarge`."""
+    message = _checked_message(wanted.message, settings.max_message)
     agent = name(settings.agent if wanted.agent is None else wanted.agent, field="agent")
-    queue = agent if wanted.queue is None else name(wanted.queue, field="queue")
-    return Submit(
-        session_id=session_id,
-        submission_id=submission_id,
-        digest=digest(op),
-        cls="turn",
-        body=encode_op(op),
-        create=Create(
-            route=route_of(queue),
-            agent=agent,
-            tenant=settings.tenant,
-            context=_context(wanted.context),
+    return CheckedMessage(
+        op=MessageOp(
+            text=message.text,
+            attachments=tuple(message.attachments),
+            author=message.author,
+            model=None if wanted.model is None else identifier(wanted.model, field="model"),
+            metadata=_metadata(wanted.metadata),
         ),
-        policy=wish.policy,
-        key=wish.key,
-        quiet_ms=wish.quiet_ms,
-        max_wait_ms=wish.max_wait_ms,
-        due_ms=due_ms,
-        delay_ms=delay_ms,
+        agent=agent,
+        queue=agent if wanted.queue is None else name(wanted.queue, field="queue"),
+        tenant=settings.tenant,
+        context=_context(wanted.context),
+        policy=written(wanted.policy),
         priority=_priority(wanted.priority),
-        event=event,
         durability=_durability(wanted.durability),
     )
 

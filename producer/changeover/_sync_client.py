@@ -18,7 +18,7 @@ from changeover._submission import (
     submission,
 )
 from changeover._sync_follow import SyncFollower
-from changeover._sync_reader import SyncReader
+from changeover._sync_planner import SyncPlanner
 from changeover._sync_submit_many import submit_chunk
 from changeover._sync_wait import wait_for, wait_for_many
 from changeover_shared._errors import Closed, Deleted, StoreUnavailable
@@ -38,7 +38,7 @@ from changeover_shared._units import Duration, duration
 from changeover_shared._words import Ending
 
 
-class SyncClient(SyncReader):
+class SyncClient(SyncPlanner):
     """Send messages to sessions and read what they do. One client serves a whole process.
 
     Connects with the first call, or with the start of the `with` block, and raises

@@ -13,7 +13,8 @@ LISTED: Final = 500
 
 
 def payload_keys(store: SyncStore) -> tuple[PayloadKey, ...]:
-    """Count what each key has encrypted, over all sessions and what deleted ones have left."""
+    """Count what each key has encrypted, over all sessions, what deleted ones have left, and
+    schedules."""
     joining = store.upkeep.secret_key()
     values: Counter[str] = Counter([joining] if joining else [])
     sessions: Counter[str] = Counter()
@@ -32,6 +33,7 @@ def payload_keys(store: SyncStore) -> tuple[PayloadKey, ...]:
             found = store.upkeep.payload_keys(session_id)
             values.update(found)
             sessions.update(found.keys())
+    values.update(store.schedules.payload_keys())
     return tuple(
         PayloadKey(key_id=key_id or None, values=count, sessions=sessions[key_id])
         for key_id, count in sorted(values.items())

@@ -8,6 +8,7 @@
     - Closed, Deleted               the session takes nothing more
     - SessionHeld                   a worker holds the session
     - Busy                          a bound is reached; the same id may be sent again later
+    - TooManySchedules              a bound that does not pass by itself
     - IdReused, IdExpired           the submission id names something else, or is too old
     - NotWaiting, AlreadyDecided    an answer that nobody waits for
     - WaitTimeout                   the work goes on
@@ -181,6 +182,20 @@ _REMEDIES: Mapping[str, str] = {
     "memory": "; changeover purge and delete free memory, a higher maxmemory gives more",
 }
 """What else a person can do about a scope."""
+
+
+class TooManySchedules(RequestError):
+    """The fleet has as many schedules as it may have. Nothing was changed."""
+
+    code = "too_many_schedules"
+
+    def __init__(self, *, count: int, limit: int) -> None:
+        super().__init__(
+            f"the fleet has {count} of {limit} schedules; nothing was changed; "
+            "take one away with unschedule, or submit messages with a time of their own"
+        )
+        self.count = count
+        self.limit = limit
 
 
 class IdReused(RequestError):

@@ -295,6 +295,31 @@ class Page(Wire, Generic[T]):
     next: str | None = None
 
 
+class Schedule(Wire):
+    """A message that is sent to a session again and again."""
+
+    name: str
+    session_id: str
+    due_at_ms: int
+    """When it is sent next; a time that has passed is being tried."""
+    text: str | None = None
+    """None, as all that follows, where only others can read it."""
+    agent: str | None = None
+    queue: str | None = None
+    cron: str | None = None
+    tz: str | None = None
+    every_ms: int | None = None
+    missed: Literal["once", "skip"] | None = None
+    policy: str | None = None
+    """None for the agent's."""
+    priority: int = 0
+
+    @property
+    def due_at(self) -> datetime:
+        """When it is sent next."""
+        return at(self.due_at_ms)
+
+
 class WorkerInfo(Wire):
     """A worker process as it last described itself, with what Redis knows of it."""
 

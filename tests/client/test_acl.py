@@ -20,6 +20,7 @@ from changeover._acl import COMMANDS, SCRIPTS, Role, acl_user
 from changeover.cli import main
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import Keys
+from tests.support.driving import due_since
 from tests.support.fleet import small_settings
 from tests.support.scripted_app import app
 from tests.support.servers import SERVERS, running_server
@@ -107,6 +108,11 @@ async def test_each_role_does_all_that_it_is_for(fenced: Fenced, durability: str
         assert (await producer.cancel("web:3", later.submission_id)).answer == "cancelled"
         await producer.compact("web:1")
         await producer.sessions()
+        await producer.schedule("daily", "web:4", "hello", every="1h")
+        await fires_now(fenced, "daily")
+        await eventually_found(lambda: _status_is(producer, "web:4", "idle"), "it was sent")
+        assert [one.name for one in (await producer.schedules()).items] == ["daily"]
+        assert await producer.unschedule("daily")
         await producer.transcript("web:1")
         await producer.turns("web:1")
         await producer.view("web:1")
@@ -115,6 +121,15 @@ async def test_each_role_does_all_that_it_is_for(fenced: Fenced, durability: str
         at_work.worker.drain("the test is over")
         await at_work.task
     assert fenced.denied <= {"config|get"}, "only what a start does without"
+
+
+async def fires_now(fenced: Fenced, name: str) -> None:
+    """Let a schedule be due."""
+    keys = Keys(PREFIX, 4).schedules
+    value = fenced.admin.hget(keys.by_name, name)
+    assert isinstance(value, bytes)
+    fenced.admin.hset(keys.by_name, name, due_since(value, 1))
+    fenced.admin.zadd(keys.due, {name: 1})
 
 
 async def _status_is(client: Client, session: str, status: str) -> bool:
@@ -228,9 +243,9 @@ MEANT_OTHERWISE = {"hdel", "zrem"}
 """Words in the sources that look like commands: what a finding tells a person to type."""
 COMMON = ("fleet", "barrier", "fsync", "replication", "servers", "executor", "wire")
 SOURCES: dict[Role, tuple[str, ...]] = {
-    "producer": ("store",),
-    "worker": ("lease_store",),
-    "operator": ("store", "upkeep"),
+    "producer": ("store", "schedules"),
+    "worker": ("lease_store", "schedules"),
+    "operator": ("store", "upkeep", "schedules"),
 }
 DOCTORS = ("_doctor", "_deep", "_session_look", "_partition_look", "_index_look")
 
@@ -277,6 +292,8 @@ def test_every_script_of_the_source_is_permitted(role: Role) -> None:
     }
     if role == "producer":
         asked.add("delete")
+    if role == "worker":
+        asked.add("submit")
     assert set(SCRIPTS[role]) == asked | {"init", "raise_epoch"}
 
 

@@ -58,6 +58,7 @@ async def test_nothing_is_written_before_the_partition_exists(drive: Driver, nam
 async def test_another_universe_is_refused(drive: Driver, name: str, given: dict[str, int]) -> None:
     """Holes 38 and 62: a client that computes other partitions writes where nobody reads."""
     await drive.run("m1")
+    await drive.schedule()
     async with drive.unchanged():
         assert await drive.bare(await request_of(drive, name), **given) == ["LAYOUT", "4", "1"]
 
@@ -68,9 +69,11 @@ async def test_another_server_than_the_caller_believes_in_is_refused(
 ) -> None:
     """Hole 30."""
     await drive.run("m1")
-    stored = await drive.replid()
+    await drive.schedule()
+    request = await request_of(drive, name)
+    stored = await drive.executor.replication_id(request.partition.named("meta"))
     async with drive.unchanged():
-        reply = await drive.bare(await request_of(drive, name), replid="another")
+        reply = await drive.bare(request, replid="another")
     assert reply == ["EPOCH", stored, "1"]
 
 
@@ -78,6 +81,7 @@ async def test_another_server_than_the_caller_believes_in_is_refused(
 async def test_what_could_be_granted_too_late_is_not(drive: Driver, name: str) -> None:
     """Holes 2 and 3, F4."""
     await drive.submit("m9")
+    await drive.schedule()
     request = await request_of(drive, name, not_after_ms=await drive.now() - 1)
     async with drive.unchanged():
         assert await drive.bare(request) == ["LATE"]
@@ -91,7 +95,7 @@ def test_all_keys_of_a_call_lie_in_one_slot(name: str) -> None:
     found = {"meta": request.partition.named("meta"), **request.keys}
     for each in request.each:
         found |= {f"{name} {len(found)}": key for name, key in each.items()}
-    assert {hash_slot(key) for key in found.values()} == {f"co:{request.partition.partition}"}
+    assert {hash_slot(key) for key in found.values()} == {hash_slot(found["meta"])}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -162,6 +162,16 @@ async def _pause(drive: Driver) -> Call:
     return drive.pause
 
 
+async def _schedule(drive: Driver) -> Call:
+    await drive.schedule()
+    return lambda: drive.schedule("s2")
+
+
+async def _reschedule(drive: Driver) -> Call:
+    await drive.schedule()
+    return lambda: drive.schedule(seen="v1|1000", due_ms=2000)
+
+
 RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "init": (_init, ["OK"]),
     "raise_epoch": (_raise_epoch, ["OK"]),
@@ -178,6 +188,7 @@ RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "purge": (_purge, ["PURGED"]),
     "pressure": (_pressure, ["OK"]),
     "pause": (_pause, ["OK"]),
+    "reschedule": (_reschedule, ["OK", "2000"]),
 }
 """What must go on with a full memory, and how its answer begins."""
 
@@ -186,6 +197,7 @@ REFUSED: dict[str, Prepared] = {
     "claim": _claim,
     "append": _append,
     "commit": _commit,
+    "schedule": _schedule,
 }
 """What has to wait for memory: it adds work, or what work came to."""
 

@@ -69,6 +69,10 @@ async def paused(drive: Driver) -> None:
     await drive.pause()
 
 
+async def scheduled(drive: Driver) -> None:
+    await drive.schedule()
+
+
 async def running(drive: Driver) -> Lease:
     return await drive.run("m1")
 
@@ -203,6 +207,10 @@ def creating(**given: int) -> Ask:
 
 def submitting(id: str = "m2", **given: Any) -> Ask:
     return lambda drive, _: drive.submit(id, **given)
+
+
+def scheduling(name: str = "s1", **given: Any) -> Ask:
+    return lambda drive, _: drive.schedule(name, **given)
 
 
 def ending(**given: Any) -> Ask:
@@ -415,6 +423,16 @@ SCENES: Final = (
     Scene("purge", "OK KEPT", purging, idle, "its work"),
     Scene("purge", "OK PURGED", purging, deleted, "its work"),
     Scene("purge", "OK NONE", purging, nobody),
+    Scene("schedule", "OK", scheduling(), nothing, "its work"),
+    Scene("schedule", "OK", scheduling(), scheduled),
+    Scene("schedule", "OK", scheduling(seen="v1|1000", due_ms=2000), scheduled, "its work"),
+    Scene("schedule", "OK", scheduling(seen="v1|500"), scheduled),
+    Scene("schedule", "OK", scheduling(seen="v1|1000", version=""), scheduled, "its work"),
+    Scene("schedule", "STALE", scheduling(seen="v2|1000", due_ms=2000), scheduled),
+    Scene("schedule", "STALE", scheduling(seen="v1|500", due_ms=2000), scheduled),
+    Scene("schedule", "STALE", scheduling(seen="v1|500", version=""), scheduled),
+    Scene("schedule", "NONE", scheduling("s2", seen="v1|1000"), scheduled),
+    Scene("schedule", "FULL", scheduling("s2", most=1), scheduled),
     Scene("pressure", "OK", lambda drive, _: drive.pressure(9, 10), waiting, "its work"),
     Scene("pressure", "OK", lambda drive, _: drive.pressure(), waiting),
     # pause

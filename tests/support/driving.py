@@ -204,6 +204,13 @@ class Driver:
         await self.redis("HSET", self.key("work"), f"w:{wait}", "|".join(parts))
         await self.redis("ZADD", self.shared("timers"), "XX", 1, self.session)
 
+    async def make_schedule_due(self, name: str, at_ms: int = 1) -> None:
+        """Let the schedule be due at a time."""
+        keys = self.fleet.keys.schedules
+        value = await self.executor.command("HGET", keys.by_name, name)
+        await self.redis("HSET", keys.by_name, name, due_since(value, at_ms))
+        await self.redis("ZADD", keys.due, at_ms, name)
+
     # The scripts
 
     async def call(self, request: Request, **overrides: Any) -> list[Any]:
@@ -443,6 +450,33 @@ class Driver:
     async def resume(self, queue: str = "assistant") -> list[Any]:
         return await self.pause(queue, "")
 
+    async def schedule(self, name: str = "s1", **given: Any) -> list[Any]:
+        """Keep a schedule; `given` are those of `requests.schedule`."""
+        version = given.get("version", "v1")
+        request = requests.schedule(
+            self.fleet.keys.schedules,
+            name,
+            self.session,
+            **{
+                "not_after_ms": await self.now() + LATER_MS,
+                "version": version,
+                "due_ms": 1000,
+                "look_ms": given.get("due_ms", 1000),
+                "body": f"what {name} does",
+                "most": 10,
+                **given,
+            },
+        )
+        return await self.call(request)
+
+    async def schedules(self) -> dict[str, tuple[list[str], int]]:
+        """All schedules: version, time, session and body, and when to look at them."""
+        keys = self.fleet.keys.schedules
+        held = fields(await self.redis("HGETALL", keys.by_name))
+        look = fields(await self.redis("ZRANGE", keys.due, 0, -1, "WITHSCORES"))
+        assert held.keys() == look.keys()
+        return {name: (value.split("|", 3), int(float(look[name]))) for name, value in held.items()}
+
     async def run(self, *ids: str, **given: Any) -> Lease:
         """Submit, claim, and start a turn that takes everything."""
         for id in ids or ("m1",):
@@ -534,6 +568,12 @@ class Driver:
             await self.redis("UNLINK", self.key(name))
         counters["fence"] = str(int(counters["fence"]) + 1)
         await self.set_head(**counters, status="deleted")
+
+
+def due_since(value: bytes, at_ms: int) -> bytes:
+    """A schedule as it is stored, due at another time."""
+    version, _, rest = value.split(b"|", 2)
+    return b"|".join((version, str(at_ms).encode(), rest))
 
 
 def hash_slot(key: str) -> str:

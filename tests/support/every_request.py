@@ -69,6 +69,10 @@ def every_request(
         "defer": requests.defer(keys, SESSION, route=ROUTE, span_ms=1000),
         "trim": requests.trim(keys, SESSION, events=1, records=1),
         "purge": requests.purge(at, ids, window_ms=1000, most=10),
+        "schedule": requests.schedule(
+            keys.schedules, "s1", SESSION, not_after_ms=not_after_ms, version="v1", due_ms=1000,
+            look_ms=1000, body="body", most=10,
+        ),
         "pressure": requests.pressure(at, Memory(used=9, limit=10), span_ms=1000),
         "pause": requests.pause(at, "assistant", "{}"),
     }  # fmt: skip

@@ -81,6 +81,8 @@ def _wrong(
                     yield f"registers {incarnation}, which is gone"
         case "fleet" if owner.name not in FLEET_FOR_EVER and found.ends[key] < 0:
             yield "never ends"
+        case "schedules" if owner.name == "due":
+            yield from _not_a_schedule(found, _members(found.values[key]))
         case "bell" if found.ends[key] < 0:
             yield "never ends"
         case "partition":
@@ -131,6 +133,13 @@ def _not_there(found: Held, session_ids: Collection[str]) -> Iterator[str]:
     for session_id in session_ids:
         if found.head(session_id).get("status", "deleted") == "deleted":
             yield f"names {session_id}, which is not there"
+
+
+def _not_a_schedule(found: Held, names: Collection[str]) -> Iterator[str]:
+    kept = _fields(found.values.get(found.keys.schedules.by_name, []))
+    for name in names:
+        if name not in kept:
+            yield f"names {name}, which is no schedule"
 
 
 def _routes_in(found: Held, partition: int | None) -> set[str]:

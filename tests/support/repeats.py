@@ -43,6 +43,8 @@ REPEATED: Mapping[tuple[str, str], Callable[[Answer], Answer]] = {
     ("commit", "OK"): lambda first: ["REPLAY", *first[1:]],
     # It is put off already, so there is nothing to put off.
     ("defer", "OK"): lambda first: ["NONE"],
+    # What was taken away is not there any more.
+    ("schedule", "OK"): lambda first: ["NONE"] if first[1] == "0" else first,
 }
 """(script, word of the first answer) -> what its repeat answers; everything else, the same."""
 

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from changeover_shared._errors import FormatTooNew, NotDurable, PartitionMismatch, StoreUnavailable
 from changeover_shared._server.foreign_errors import MemoryFull
@@ -22,7 +22,7 @@ from changeover_shared._store.calls import Call
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fsync import fsyncs_each_write
-from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.keys import Keys, Slot
 from changeover_shared._store.limits import Difference, limited, limits_of
 from changeover_shared._store.payloads import (
     PLAIN,
@@ -38,6 +38,8 @@ from changeover_shared._store.scripts import Value, script
 from changeover_shared._store.sealing import sealed
 from changeover_shared._units import milliseconds
 from changeover_shared._words import LAYOUT
+
+S = TypeVar("S", bound=Slot)
 
 BELL_MS = 3_600_000
 """How long a bell that nobody listens to is kept: the sweep of whoever comes later rings anew."""
@@ -201,7 +203,7 @@ class Fleet:
                 unresolved = not_after
             await asyncio.sleep(PAUSE_S)
 
-    async def _safe(self, marks: Mapping[PartitionKeys, str]) -> bool:
+    async def _safe(self, marks: Mapping[Slot, str]) -> bool:
         """Whether what was granted is as safe as this process was told; False: ask again.
 
         Raises `NotDurable`.
@@ -214,7 +216,7 @@ class Fleet:
                 raise self.not_durable(durability, found)
         return True
 
-    async def marks(self, partitions: Iterable[PartitionKeys]) -> dict[PartitionKeys, str]:
+    async def marks(self, partitions: Iterable[S]) -> dict[S, str]:
         """The histories of some partitions, to be taken before what is written there."""
         found = dict.fromkeys(partitions, "")
         for one in found:
@@ -224,8 +226,8 @@ class Fleet:
         return found
 
     async def confirm(
-        self, marks: Mapping[PartitionKeys, str], durability: Durability
-    ) -> dict[PartitionKeys, Confirmation]:
+        self, marks: Mapping[S, str], durability: Durability
+    ) -> dict[S, Confirmation]:
         """Wait until everything written before to some partitions is as safe as asked for.
 
         A history that is not the marked one any more confirms nothing: what was written may be
@@ -307,14 +309,12 @@ class Fleet:
                 return False
         return True
 
-    async def _new_server(self, partition: PartitionKeys, stored: str) -> None:
+    async def _new_server(self, partition: Slot, stored: str) -> None:
         replid = await self.executor.replication_id(partition.named("meta"))
         if replid != stored:
             await self._fleet_script("raise_epoch", partition, {"expected": stored})
 
-    async def _fleet_script(
-        self, name: str, partition: PartitionKeys, args: Mapping[str, Value]
-    ) -> None:
+    async def _fleet_script(self, name: str, partition: Slot, args: Mapping[str, Value]) -> None:
         reply = await self.executor.run(self._call(Request(name, partition, {}, args)))
         if reply[0] == "LAYOUT":
             self._mismatch(reply)

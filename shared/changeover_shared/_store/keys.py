@@ -29,6 +29,8 @@ PARTITION_NAMES: Final = (
     "barrier",
 )
 """What a partition has once, beside its ready sets."""
+SCHEDULE_NAMES: Final = ("meta", "barrier", "by_name", "due")
+"""What lies in the slot of the schedules: what every slot has, and an index of them."""
 SESSION_NAMES: Final = (
     "head",
     "work",
@@ -53,7 +55,7 @@ _OF_A_PARTITION = re.compile(
 class Owner:
     """What a key belongs to: it lives and ends with that."""
 
-    kind: Literal["fleet", "bell", "partition", "ready", "session"]
+    kind: Literal["fleet", "bell", "schedules", "partition", "ready", "session"]
     name: str
     """`config`, a route, `meta`, `head`, `context` ...: what the key is to its owner."""
     partition: int | None = None
@@ -106,6 +108,36 @@ class PartitionKeys:
 
 
 @dataclass(frozen=True)
+class ScheduleKeys:
+    """The keys of a fleet's schedules, all in one slot."""
+
+    prefix: str
+
+    @cached_property
+    def tag(self) -> str:
+        """The hash tag with the colon after it."""
+        return f"{{{self.prefix}:schedules}}:"
+
+    def named(self, name: str) -> str:
+        """One of `SCHEDULE_NAMES`."""
+        return self.tag + name
+
+    @property
+    def by_name(self) -> str:
+        """Name -> version, time, session and what is done."""
+        return self.named("by_name")
+
+    @property
+    def due(self) -> str:
+        """Names by when to look at them."""
+        return self.named("due")
+
+
+Slot = PartitionKeys | ScheduleKeys
+"""Keys that a script may be given together, with what guards them."""
+
+
+@dataclass(frozen=True)
 class Keys:
     """The keys of a fleet."""
 
@@ -124,6 +156,11 @@ class Keys:
     def bell(self, route: str) -> str:
         """A route's bell: partitions that have work, by the time of the ring. A hint only."""
         return f"{{{self.prefix}:bell}}:{route}"
+
+    @cached_property
+    def schedules(self) -> ScheduleKeys:
+        """The keys of the schedules."""
+        return ScheduleKeys(self.prefix)
 
     @property
     def config(self) -> str:
@@ -165,6 +202,8 @@ class Keys:
             return None
         if whose == "bell":
             return Owner("bell", rest)
+        if whose == "schedules":
+            return Owner("schedules", rest) if rest in SCHEDULE_NAMES else None
         if not (whose.isascii() and whose.isdigit()) or str(int(whose)) != whose:
             return None
         number = int(whose)

@@ -50,6 +50,7 @@ from changeover_shared._store.records import (
 )
 from changeover_shared._store.replication import facts_in
 from changeover_shared._store.requests import Request
+from changeover_shared._store.store import Store
 from changeover_shared._units import milliseconds
 from changeover_shared._words import GiveUp, Status
 
@@ -70,6 +71,8 @@ class LeaseStore:
     def __init__(self, fleet: Fleet) -> None:
         self.settings = fleet.settings
         self._fleet = fleet
+        self.producer = Store(fleet)
+        """What a producer may do, over the same connections: what a worker submits itself."""
         self._lost = False
         self._changes = 0
         self.on_lost: Callable[[str], None] = lambda reason: None

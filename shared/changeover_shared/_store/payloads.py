@@ -23,7 +23,9 @@ from changeover_shared._store.scripts import Value
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-Kind = Literal["submission", "context", "event", "checkpoint", "item", "prefix", "turn", "row"]
+Kind = Literal[
+    "submission", "context", "event", "checkpoint", "item", "prefix", "turn", "row", "schedule"
+]
 """What a value is: a submission's body, a session's context, ..."""
 
 MAGIC: Final = b"\x01co\x01"

@@ -10,7 +10,7 @@ from changeover_shared._events import Event, SessionDeleted
 from changeover_shared._identifiers import id_time_ms
 from changeover_shared._policies import Wish
 from changeover_shared._settings import Settings
-from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.keys import Keys, PartitionKeys, ScheduleKeys, Slot
 from changeover_shared._store.records import Commit, Head, Lease, Memory, Submit
 from changeover_shared._store.scripts import Value
 from changeover_shared._units import milliseconds
@@ -47,10 +47,10 @@ Keyed = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One script call in one partition, without what the fleet adds to it."""
+    """One script call in one slot, without what the fleet adds to it."""
 
     name: str
-    partition: PartitionKeys
+    partition: Slot
     keys: Keyed
     args: Mapping[str, Value]
     each: Sequence[Keyed] = ()
@@ -521,3 +521,35 @@ def pressure(partition: PartitionKeys, memory: Memory | None, *, span_ms: int) -
 def pause(partition: PartitionKeys, queue: str, said: str) -> Request:
     """Grant nothing more of a queue, and say why as JSON; '': grant again."""
     return Request("pause", partition, {}, {"queue": queue, "said": said})
+
+
+def schedule(
+    keys: ScheduleKeys,
+    name: str,
+    session_id: str,
+    *,
+    not_after_ms: int,
+    seen: str = "",
+    version: str = "",
+    due_ms: int = 0,
+    look_ms: int = 0,
+    body: Value = "",
+    most: int = 0,
+) -> Request:
+    """Make a schedule (without `seen`), move one on, or take it away (without a `version`)."""
+    return Request(
+        "reschedule" if seen else "schedule",
+        keys,
+        {"by_name": keys.by_name, "due": keys.due},
+        {
+            "not_after": not_after_ms,
+            "name": name,
+            "session": session_id,
+            "seen": seen,
+            "version": version,
+            "at": due_ms,
+            "look": look_ms,
+            "body": body,
+            "most": most,
+        },
+    )

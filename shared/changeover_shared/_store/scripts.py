@@ -51,10 +51,11 @@ NAMES: Final = (
     "purge",
     "pressure",
     "pause",
+    "schedule",
 )
 """Every script, by the stem of its file."""
 
-EXEMPT: Final = {"settle": "commit"}
+EXEMPT: Final = {"settle": "commit", "reschedule": "schedule"}
 """Further names of scripts that run also when memory is full, because what they are asked with
 under this name ends more than it adds."""
 

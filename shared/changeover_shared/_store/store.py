@@ -38,6 +38,7 @@ from changeover_shared._store.records import (
     Submit,
     Submitted,
 )
+from changeover_shared._store.schedules import Schedules
 from changeover_shared._store.upkeep import Upkeep
 from changeover_shared._words import Status
 
@@ -62,6 +63,8 @@ class Store:
         """Stops sessions, and lets them go on."""
         self.upkeep = Upkeep(fleet)
         """Ends, moves and forgets sessions."""
+        self.schedules = Schedules(fleet)
+        """Messages that are sent again and again."""
         self._policies = AgentPolicies(fleet)
         self._routes: dict[str, str] = {}
 

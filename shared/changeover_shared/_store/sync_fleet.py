@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from changeover_shared._errors import FormatTooNew, NotDurable, PartitionMismatch, StoreUnavailable
 from changeover_shared._server.foreign_errors import MemoryFull
@@ -20,7 +20,7 @@ from changeover_shared._settings import Durability, Settings
 from changeover_shared._store.barrier import Need
 from changeover_shared._store.calls import Call
 from changeover_shared._store.clock import ServerClock
-from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.keys import Keys, Slot
 from changeover_shared._store.limits import Difference, limited, limits_of
 from changeover_shared._store.payloads import (
     PLAIN,
@@ -38,6 +38,8 @@ from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_fsync import fsyncs_each_write
 from changeover_shared._units import milliseconds
 from changeover_shared._words import LAYOUT
+
+S = TypeVar("S", bound=Slot)
 
 BELL_MS = 3_600_000
 """How long a bell that nobody listens to is kept: the sweep of whoever comes later rings anew."""
@@ -201,7 +203,7 @@ class SyncFleet:
                 unresolved = not_after
             time.sleep(PAUSE_S)
 
-    def _safe(self, marks: Mapping[PartitionKeys, str]) -> bool:
+    def _safe(self, marks: Mapping[Slot, str]) -> bool:
         """Whether what was granted is as safe as this process was told; False: ask again.
 
         Raises `NotDurable`.
@@ -214,7 +216,7 @@ class SyncFleet:
                 raise self.not_durable(durability, found)
         return True
 
-    def marks(self, partitions: Iterable[PartitionKeys]) -> dict[PartitionKeys, str]:
+    def marks(self, partitions: Iterable[S]) -> dict[S, str]:
         """The histories of some partitions, to be taken before what is written there."""
         found = dict.fromkeys(partitions, "")
         for one in found:
@@ -223,9 +225,7 @@ class SyncFleet:
                 found[one] = self.executor.replication_id(one.named("meta"))
         return found
 
-    def confirm(
-        self, marks: Mapping[PartitionKeys, str], durability: Durability
-    ) -> dict[PartitionKeys, Confirmation]:
+    def confirm(self, marks: Mapping[S, str], durability: Durability) -> dict[S, Confirmation]:
         """Wait until everything written before to some partitions is as safe as asked for.
 
         A history that is not the marked one any more confirms nothing: what was written may be
@@ -307,12 +307,12 @@ class SyncFleet:
                 return False
         return True
 
-    def _new_server(self, partition: PartitionKeys, stored: str) -> None:
+    def _new_server(self, partition: Slot, stored: str) -> None:
         replid = self.executor.replication_id(partition.named("meta"))
         if replid != stored:
             self._fleet_script("raise_epoch", partition, {"expected": stored})
 
-    def _fleet_script(self, name: str, partition: PartitionKeys, args: Mapping[str, Value]) -> None:
+    def _fleet_script(self, name: str, partition: Slot, args: Mapping[str, Value]) -> None:
         reply = self.executor.run(self._call(Request(name, partition, {}, args)))
         if reply[0] == "LAYOUT":
             self._mismatch(reply)

@@ -3,9 +3,9 @@
 One worker at a time leads, for as long as it lives: the gate has a TTL of three seconds, or of one
 lease if that is shorter, and the leader renews it each second. The leader visits every partition
 once a second: it places sessions whose lease ran out or whose time has come, whatever their route,
-and rings what is ready. It measures the server's memory as well, see `headroom`. When a suspect of
-a route that it serves itself finds no process that holds nothing else, the leader becomes one, see
-`courtesy`.
+and rings what is ready. It submits what schedules say is due, see `firing`, and measures the
+server's memory, see `headroom`. When a suspect of a route that it serves itself finds no process
+that holds nothing else, the leader becomes one, see `courtesy`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._process.claim_decisions import audible, is_solo, plain
 from changeover_worker._process.courtesy import Courtesy
+from changeover_worker._process.firing import Firing
 from changeover_worker._process.headroom import Headroom
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
@@ -69,6 +70,7 @@ class Sweep:
         self._routes = tuple(routes)
         self._slots = slots
         self._gate = gate
+        self._firing = Firing(store, log)
         self._headroom = Headroom(store, settings.redis_headroom, log)
         lease_s = settings.lease.total_seconds()
         self._courtesy = Courtesy(patience_s=lease_s, room_s=2 * lease_s)
@@ -112,12 +114,14 @@ class Sweep:
     def _lead_no_more(self) -> None:
         self._courtesy.forget()
         self._headroom.forget()
+        self._firing.forget()
         self._slots.reserve(False)
 
     async def _round(self) -> None:
         """Visit partitions, evenly spread, for one second."""
         await _patiently(self._read_registry())
         await self._headroom.look()
+        await self._firing.look(self._store.clock.now_ms())
         partitions = self._store.keys.partitions
         began = time.monotonic()
         for visited in range(partitions):
