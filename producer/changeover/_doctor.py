@@ -9,7 +9,12 @@ from itertools import islice
 from typing import Any, Final
 
 from changeover._deep import Progress, look_deep
-from changeover._fleet_health import config_findings, fleet_findings, judged
+from changeover._fleet_health import (
+    config_findings,
+    fleet_findings,
+    judged,
+    overdue_schedules,
+)
 from changeover._partition_look import Command, PartitionLook
 from changeover._report import Report, report_of
 from changeover._topology import look_around
@@ -20,10 +25,13 @@ from changeover_shared._server.url import Target
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode
 from changeover_shared._store.executor import Executor
-from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.keys import Keys, PartitionKeys, ScheduleKeys
 from changeover_shared._store.replication import facts_in
+from changeover_shared._store.schedules import LONGEST_PAUSE_MS, READ_AT_ONCE, due_in
 from changeover_shared._units import milliseconds
 
+OVERDUE_MS: Final = 120_000
+"""A running fleet serves a schedule within seconds."""
 AT_ONCE: Final = 16
 """How many partitions are read in one pipeline."""
 
@@ -65,6 +73,7 @@ async def examine(
         some = keys.all[start : start + AT_ONCE]
         looks += await _look(executor, some, now_ms, 10 * milliseconds(settings.lease))
     found += fleet_findings(fleet, looks, workers, settings, now_ms)
+    found += overdue_schedules(await _overdue(executor, keys.schedules, now_ms), workers)
     if deep:
         found += await look_deep(executor, keys, sum(look.sessions for look in looks), told)
     return report_of(found, deep=deep)
@@ -95,6 +104,20 @@ async def _servers(
         lead = f"{name} " if len(infos) > 1 else ""
         found += [one.model_copy(update={"text": lead + one.text}) for one in mine]
     return found
+
+
+async def _overdue(executor: Executor, keys: ScheduleKeys, now_ms: int) -> list[str]:
+    """The schedules that should have been served long ago, also those that are tried again."""
+    within = (0, now_ms + LONGEST_PAUSE_MS, "BYSCORE")
+    names = [one.decode() for one in await executor.command("ZRANGE", keys.due, *within)]
+    overdue: list[str] = []
+    for start in range(0, len(names), READ_AT_ONCE):
+        some = names[start : start + READ_AT_ONCE]
+        values = await executor.command("HMGET", keys.by_name, *some)
+        for name, value in zip(some, values, strict=True):
+            if value is not None and due_in(value) < now_ms - OVERDUE_MS:
+                overdue.append(name)
+    return overdue
 
 
 async def _skews(executor: Executor) -> dict[str, int]:

@@ -86,6 +86,19 @@ def fleet_findings(
     yield from _unsound(looks)
 
 
+def overdue_schedules(names: Sequence[str], workers: Sequence[WorkerInfo]) -> Iterator[Finding]:
+    """What is to be said of schedules that should have been served minutes ago."""
+    if names:
+        alive = any(worker.state != "silent" for worker in workers)
+        look = "look at the workers' logs for schedule_failed"
+        yield Finding(
+            level="warn" if alive else "fail",
+            code="schedules_overdue",
+            text=f"{many(len(names), 'schedule')} overdue by minutes: {_named(names)}",
+            remedy=look if alive else "changeover worker APP",
+        )
+
+
 def _summary(
     config: Mapping[str, Any],
     looks: Sequence[PartitionLook],

@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from changeover._fleet_health import config_findings, fleet_findings, judged
+from changeover._fleet_health import (
+    config_findings,
+    fleet_findings,
+    judged,
+    overdue_schedules,
+)
 from changeover._partition_look import Command, PartitionLook
 from changeover._report import Report, report_of
 from changeover._sync_deep import Progress, look_deep
@@ -20,11 +25,14 @@ from changeover_shared._server.diagnosis import CONFIG_NAMES, server_findings
 from changeover_shared._server.url import Target
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode
-from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.keys import Keys, PartitionKeys, ScheduleKeys
 from changeover_shared._store.replication import facts_in
 from changeover_shared._store.sync_executor import SyncExecutor
+from changeover_shared._store.sync_schedules import LONGEST_PAUSE_MS, READ_AT_ONCE, due_in
 from changeover_shared._units import milliseconds
 
+OVERDUE_MS: Final = 120_000
+"""A running fleet serves a schedule within seconds."""
 AT_ONCE: Final = 16
 """How many partitions are read in one pipeline."""
 
@@ -66,6 +74,7 @@ def examine(
         some = keys.all[start : start + AT_ONCE]
         looks += _look(executor, some, now_ms, 10 * milliseconds(settings.lease))
     found += fleet_findings(fleet, looks, workers, settings, now_ms)
+    found += overdue_schedules(_overdue(executor, keys.schedules, now_ms), workers)
     if deep:
         found += look_deep(executor, keys, sum(look.sessions for look in looks), told)
     return report_of(found, deep=deep)
@@ -96,6 +105,20 @@ def _servers(
         lead = f"{name} " if len(infos) > 1 else ""
         found += [one.model_copy(update={"text": lead + one.text}) for one in mine]
     return found
+
+
+def _overdue(executor: SyncExecutor, keys: ScheduleKeys, now_ms: int) -> list[str]:
+    """The schedules that should have been served long ago, also those that are tried again."""
+    within = (0, now_ms + LONGEST_PAUSE_MS, "BYSCORE")
+    names = [one.decode() for one in executor.command("ZRANGE", keys.due, *within)]
+    overdue: list[str] = []
+    for start in range(0, len(names), READ_AT_ONCE):
+        some = names[start : start + READ_AT_ONCE]
+        values = executor.command("HMGET", keys.by_name, *some)
+        for name, value in zip(some, values, strict=True):
+            if value is not None and due_in(value) < now_ms - OVERDUE_MS:
+                overdue.append(name)
+    return overdue
 
 
 def _skews(executor: SyncExecutor) -> dict[str, int]:

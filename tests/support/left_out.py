@@ -49,6 +49,11 @@ LEFT_OUT = (
     ),
     LeftOut(
         ("losing",),
+        "test_more_than_are_read_at_once_are_all_served",
+        "each is given up after a while, and there scripts are sent one at a time",
+    ),
+    LeftOut(
+        ("losing",),
         "tests.store.test_races",
         "scripts are sent one at a time there, which is no race",
     ),

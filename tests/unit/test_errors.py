@@ -45,6 +45,7 @@ from changeover_shared._errors import (
     StoreUnavailable,
     TooLarge,
     ToolError,
+    TooManySchedules,
     UnknownSession,
     UnknownSubmission,
     WaitTimeout,
@@ -151,6 +152,16 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
     (
         AlreadyDecided(session_id="s:1", request_id="r"),
         "was answered before", "changed nothing", "changeover show s:1 --events",
+    ),
+    (
+        TooManySchedules(count=10_000, limit=10_000),
+        "10000 of 10000 schedules", "nothing was changed", "unschedule",
+    ),
+    (
+        WaitTimeout(
+            receipt=RECEIPT, waited=timedelta(seconds=5), due=datetime(2026, 12, 1, tzinfo=UTC)
+        ),
+        "has not ended after 5 s", "it is due at 2026-12-01T00:00:00", "client.wait('s:1', 'm:1')",
     ),
     (
         WaitTimeout(receipt=RECEIPT, waited=timedelta(seconds=5)),

@@ -20,6 +20,7 @@ from changeover.cli import (
     _payload_keys,
     _quarantine,
     _queues,
+    _schedules,
     _show,
     _submit,
     _talk,
@@ -70,11 +71,14 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, TALK, _follow.follow)
     _add(app, TALK, _talk.interrupt)
     _add(app, TALK, _talk.cancel)
+    _add(app, TALK, _schedules.schedule)
+    _add(app, TALK, _schedules.unschedule)
     _add(app, LOOK, _look.sessions)
     _add(app, LOOK, _show.show)
     _add(app, LOOK, _look.explain)
     _add(app, LOOK, _look.workers)
     _add(app, LOOK, _queues.queues)
+    _add(app, LOOK, _schedules.schedules)
     _add(app, LOOK, _version.version)
     _add(app, OPERATE, _queues.pause)
     _add(app, OPERATE, _queues.resume)

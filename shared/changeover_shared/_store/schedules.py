@@ -21,6 +21,8 @@ MOST: Final = 10_000
 """How many schedules a fleet has at most."""
 READ_AT_ONCE: Final = 100
 DUE_AT_ONCE: Final = 25
+LONGEST_PAUSE_MS: Final = 60_000
+"""How long a schedule that cannot be served is left alone at most."""
 MOVE_MS: Final = 5_000
 """For how long a request to move a schedule on may be granted."""
 
@@ -153,8 +155,12 @@ class Schedules:
         return counts
 
     def _read(self, name: str, value: bytes) -> Stored:
-        version, due, session, body = value.split(b"|", 3)
+        version, _, session, body = value.split(b"|", 3)
         session_id = session.decode()
-        return Stored(
-            name, version.decode(), int(due), session_id, body, self._fleet.payloads.of(session_id)
-        )
+        payloads = self._fleet.payloads.of(session_id)
+        return Stored(name, version.decode(), due_in(value), session_id, body, payloads)
+
+
+def due_in(value: bytes) -> int:
+    """When a schedule as it is stored is due."""
+    return int(value.split(b"|", 2)[1])

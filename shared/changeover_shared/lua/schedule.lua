@@ -33,7 +33,7 @@ local found = redis.call('HGET', by_name, name)
 local held, held_at = string.match(found or '', '^([^|]*)|(%d+)|')
 if seen == '' then
   if held and held == version then return reply('OK', held_at) end
-  local count = redis.call('HLEN', by_name)
+  local count = redis.call('ZCARD', due)
   if not found and count >= tonumber(most) then return reply('FULL', int(count), most) end
 else
   if not held then return reply('NONE') end

@@ -19,14 +19,13 @@ from changeover_shared._errors import Busy, ChangeoverError, RequestError
 from changeover_shared._schedules import decide, submission_of
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Submitted
-from changeover_shared._store.schedules import DUE_AT_ONCE, Stored
+from changeover_shared._store.schedules import DUE_AT_ONCE, LONGEST_PAUSE_MS, Stored
 
 ANSWER_S: Final = 2.0
 """How long one schedule may keep the leader: the others do not wait for it."""
 BUSY_S: Final = 1.0
 """After how long the leader looks after sessions again, however much is due."""
 SOONEST_MS: Final = 1_000
-LATEST_MS: Final = 60_000
 PATIENCE: Final = 4
 """What fails is tried again after a quarter of the time for which it has failed."""
 
@@ -120,7 +119,7 @@ class Firing:
         """Look at others first. What cannot even be put off is looked at again at once."""
         asked = error.retry_after if isinstance(error, Busy) else timedelta(0)
         soonest_ms = max(SOONEST_MS, round(asked / timedelta(milliseconds=1)))
-        pause_ms = min(LATEST_MS, max(soonest_ms, (now_ms - one.due_ms) // PATIENCE))
+        pause_ms = min(LONGEST_PAUSE_MS, max(soonest_ms, (now_ms - one.due_ms) // PATIENCE))
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._schedules.move(one, one.due_ms, look_ms=now_ms + pause_ms)
