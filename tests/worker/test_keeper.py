@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from changeover import Client
 from changeover_shared._errors import LeaseExpired, LeaseGone, LeaseLost, StoreUnavailable
 from changeover_shared._identifiers import new_incarnation
 from changeover_shared._results import WorkerInfo
+from changeover_shared._server.connect import sync_client
+from changeover_shared._server.url import parse_url
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._words import GiveUp
@@ -226,3 +228,21 @@ async def test_a_short_hang_of_redis_costs_no_session() -> None:
             await eventually(lambda: logged("redis_back"), "redis_back")
             await eventually(lambda: held.trusted_until > before, "renewed")
             assert held.lost is None
+
+
+async def test_a_server_that_refuses_a_running_worker_is_an_outage() -> None:
+    """A password that was rotated, a promoted replica without the user: a person mends it."""
+    with running_server() as url, closing(sync_client(parse_url(url))) as operator:
+        async with keeping(url, lease="20s", renew="1s", margin="1s") as at:
+            await at.hold()
+
+            def logged(event: str) -> bool:
+                return any(one["event"] == event for one in at.entries.entries)
+
+            operator.config_set("requirepass", "rotated")
+            operator.client_kill_filter(_type="normal", skipme=True)
+            await eventually(lambda: logged("redis_lost"), "redis_lost")
+            assert not at.keeper.ended.done()
+            operator.config_set("requirepass", "")
+            await eventually(lambda: logged("redis_back"), "redis_back")
+            assert not at.keeper.ended.done()

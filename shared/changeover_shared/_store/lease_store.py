@@ -399,6 +399,21 @@ class LeaseStore:
         # A full memory refuses SET, but not this.
         return bool(await self._once(self._fleet.executor.command("PEXPIRE", key, ttl_ms)))
 
+    async def resign_sweep(self, incarnation: str) -> None:
+        """Let somebody else lead the sweep at once. Raises `StoreUnavailable`.
+
+        Not atomic: at worst it ends a lead that has just begun, whose holder renews it.
+        """
+        key = self.keys.sweep
+        leader = await self._once(self._fleet.executor.command("GET", key))
+        if leader == incarnation.encode():
+            await self._once(self._fleet.executor.command("DEL", key))
+
+    async def read_time(self) -> int:
+        """Redis's time in milliseconds, asked for now. Raises `StoreUnavailable`."""
+        seconds, micros = await self._once(self._fleet.executor.command("TIME"))
+        return int(seconds) * 1000 + int(micros) // 1000
+
     async def memory(self, *, within_s: float) -> dict[str, Memory]:
         """What each primary uses of what it may use, by its name; nothing where there is no INFO,
         and nothing of one that does not answer within `within_s`.

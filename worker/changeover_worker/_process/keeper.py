@@ -225,8 +225,7 @@ class LeaseKeeper:
     async def _register(self, store: LeaseStore) -> bool:
         try:
             async with asyncio.timeout(self._renew_s / 2):
-                seconds, micros = map(int, await store.executor.command("TIME"))
-                now_ms = seconds * 1000 + micros // 1000
+                now_ms = await store.read_time()
                 info = self._describe().model_copy(update={"renewed_at_ms": now_ms})
                 await store.register(self._incarnation, info)
         except MemoryFull:

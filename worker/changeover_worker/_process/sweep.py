@@ -94,13 +94,8 @@ class Sweep:
                 await asyncio.sleep(random.uniform(0.2, 1.0))
 
     async def resign(self) -> None:
-        """Let somebody else lead at once. Raises `StoreUnavailable`.
-
-        Not atomic: at worst it ends a lead that has just begun, whose holder renews it.
-        """
-        key = self._store.keys.sweep
-        if await self._store.executor.command("GET", key) == self._incarnation.encode():
-            await self._store.executor.command("DEL", key)
+        """Let somebody else lead at once. Raises `StoreUnavailable`."""
+        await self._store.resign_sweep(self._incarnation)
 
     async def _lead(self) -> bool:
         try:
