@@ -18,8 +18,9 @@ from changeover_shared._errors import (
 )
 from changeover_shared._results import Receipt, Refused
 from changeover_shared._settings import Settings
+from changeover_shared._store.attempts import Answer
 from changeover_shared._store.records import Submit, Submitted
-from changeover_shared._store.sync_store import Answer, SyncStore
+from changeover_shared._store.sync_store import SyncStore
 
 PATIENCE_S = 30.0
 """How long submissions are sent again, with the same ids, while Redis does not answer."""

@@ -7,26 +7,24 @@ once no earlier attempt of the same request can run any more, so "no" stays no.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from changeover_shared._errors import Busy, ChangeoverError, Invalid, PayloadError, StoreUnavailable
+from changeover_shared._errors import ChangeoverError, Invalid, PayloadError, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._results import Pause, TranscriptItem, TurnRecord, WorkerInfo
-from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.agent_policies import AgentPolicies
+from changeover_shared._store.attempts import Answer, Attempts
 from changeover_shared._store.clock import ServerClock
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys, PartitionKeys
-from changeover_shared._store.payloads import Payloads, SessionPayloads
+from changeover_shared._store.payloads import SessionPayloads
 from changeover_shared._store.quarantine import Quarantine
 from changeover_shared._store.records import (
     CancelAnswer,
@@ -45,12 +43,8 @@ from changeover_shared._words import Status
 ROUTES_KEPT = 10_000
 """How many sessions' routes are remembered, for those that wait elsewhere than asked."""
 ATTEMPT_S = 2.5
-OUT_OF_MEMORY_PAUSE = timedelta(seconds=5)
-"""When to try again what Redis had no memory for."""
 SPARE = 4
 """How many sessions more than its share each partition is asked for when all are listed."""
-
-Answer = Submitted | NoTurn | ChangeoverError
 
 
 class Store:
@@ -109,7 +103,7 @@ class Store:
 
         Submissions of one session keep their order: each is written after the one before.
         """
-        attempt = _Attempts(batch, time.monotonic() + timeout_s)
+        attempt = Attempts(batch, time.monotonic() + timeout_s)
         while True:
             try:
                 await self._try(attempt)
@@ -368,7 +362,7 @@ class Store:
         self._routes[session_id] = route
         return route
 
-    async def _try(self, attempt: _Attempts) -> None:
+    async def _try(self, attempt: Attempts) -> None:
         """Ask once for everything that is still open."""
         asked = tuple(attempt.open)
         try:
@@ -410,7 +404,7 @@ class Store:
         await self._confirm(attempt, [i for i in asked if i in attempt.accepted], marks)
 
     async def _confirm(
-        self, attempt: _Attempts, accepted: Sequence[int], marks: Mapping[PartitionKeys, str]
+        self, attempt: Attempts, accepted: Sequence[int], marks: Mapping[PartitionKeys, str]
     ) -> None:
         """Wait until what was accepted is as safe as it asked for; what may be forgotten meanwhile
         is asked for again."""
@@ -430,10 +424,10 @@ class Store:
                         durability, found[place], attempt.batch[i].submission_id
                     )
 
-    def _durability(self, attempt: _Attempts, i: int) -> Durability:
+    def _durability(self, attempt: Attempts, i: int) -> Durability:
         return attempt.batch[i].durability or self.settings.durability
 
-    async def _ring(self, attempt: _Attempts) -> None:
+    async def _ring(self, attempt: Attempts) -> None:
         """Wake workers. Only a hint: a ring that is lost costs a second, not a session."""
         rung = {
             (answer.route, self.keys.of(attempt.batch[i].session_id).partition)
@@ -441,133 +435,6 @@ class Store:
             if answer.status is Status.READY and answer.route
         }
         await self._fleet.ring(sorted(rung))
-
-
-class _Attempts:
-    """One batch over its attempts: what is answered, what is open, what may still run."""
-
-    def __init__(self, batch: Sequence[Submit], deadline: float) -> None:
-        self.batch = batch
-        self.deadline = deadline
-        self.answers: list[Answer] = [_unanswered(one, "no answer in time") for one in batch]
-        self.open = dict.fromkeys(range(len(batch)))
-        self.accepted: dict[int, Submitted] = {}
-        """What is written, however safely."""
-        self.repeat_at_once = False
-        self._unresolved: dict[int, int] = {}
-        self._refused: set[str] = set()
-        self._plain: set[int] = set()
-        self._tries = 0
-
-    def in_order(self) -> Iterator[tuple[int, str]]:
-        """What is open, each with the submission of its session that it must not overtake.
-
-        Something may send one submission of a pipeline back (a script that the server forgot, a
-        partition that is not there yet) and let the next one pass. Once one of a session is
-        refused for good there is nothing left to overtake.
-        """
-        before: dict[str, str] = {}
-        for i in self.open:
-            session_id, submission_id = self.batch[i].session_id, self.batch[i].submission_id
-            yield i, "" if session_id in self._refused else before.get(session_id, "")
-            before[session_id] = submission_id
-
-    def digest(self, i: int, payloads: Payloads) -> str:
-        """What the receipt of a submission holds, or would hold."""
-        plain = self.batch[i].digest
-        return plain if i in self._plain else payloads.digest(plain)
-
-    def was_plain(self, i: int, reply: list[Any]) -> bool:
-        """Whether the id was accepted with this content before the fleet began to encrypt, which
-        only a question with the plain digest is answered with."""
-        plain: bool = reply[0] == "MISMATCH" and reply[2].decode() == self.batch[i].digest
-        if plain:
-            self._plain.add(i)
-        return plain
-
-    def take(self, i: int, reply: list[Any] | Exception, not_after: int, now: int) -> None:
-        """Take the answer of one submission, unless it may still change."""
-        if isinstance(reply, MemoryFull):
-            self._refuse(i, _out_of_memory(self.batch[i]), now)
-            return
-        if isinstance(reply, StoreUnavailable):
-            self.answers[i] = _unanswered(self.batch[i], reply.reason)
-            self._unresolved[i] = max(not_after, self._unresolved.get(i, 0))
-            return
-        if isinstance(reply, ChangeoverError):
-            self._close(i, reply)
-            return
-        if isinstance(reply, Exception):
-            raise reply
-        if reply[0] == "LATE":
-            return
-        answer = decode.submitted(reply, self.batch[i])
-        if isinstance(answer, Submitted):
-            self._close(i, answer)
-        else:
-            self._refuse(i, answer, now)
-
-    def _refuse(self, i: int, answer: NoTurn | ChangeoverError, now: int) -> None:
-        if self._unresolved.get(i, 0) <= now:
-            self._close(i, answer)
-        else:
-            # An earlier copy of it may still be accepted: this "no" does not count yet.
-            self.answers[i] = answer
-
-    def reopen(self, i: int) -> None:
-        """Ask again for something that was accepted by a server that is another one by now."""
-        del self.accepted[i]
-        self.answers[i] = _unanswered(self.batch[i], "its server was replaced meanwhile")
-        self.open[i] = None
-
-    def lost(self, error: StoreUnavailable) -> None:
-        """Nothing was sent, or nothing came back, for the whole attempt."""
-        for i in self.open:
-            self.answers[i] = _unanswered(self.batch[i], error.reason)
-
-    @property
-    def repeated(self) -> bool:
-        """Whether something was sent before."""
-        return self._tries > 0
-
-    def late(self) -> bool:
-        """Whether the time for all attempts is over."""
-        return time.monotonic() >= self.deadline
-
-    def give_up(self) -> None:
-        """Stop asking: what is open keeps the answer that it has."""
-        self.open.clear()
-
-    def pause(self) -> float:
-        """Seconds until the next attempt."""
-        self._tries += 1
-        if self.repeat_at_once:
-            self.repeat_at_once = False
-            return 0.0
-        return float(min(1.0, 0.05 * 2**self._tries)) * random.uniform(0.5, 1.0)
-
-    def _close(self, i: int, answer: Answer) -> None:
-        self.answers[i] = answer
-        if isinstance(answer, Submitted):
-            self.accepted[i] = answer
-        else:
-            self._refused.add(self.batch[i].session_id)
-        del self.open[i]
-
-
-def _unanswered(asked: Submit, reason: str) -> StoreUnavailable:
-    return StoreUnavailable(reason=reason, submission_id=asked.submission_id)
-
-
-def _out_of_memory(asked: Submit) -> Busy:
-    """The same refusal as under pressure; how much memory there is, the server does not say."""
-    return Busy(
-        session_id=asked.session_id,
-        scope="memory",
-        depth=0,
-        limit=0,
-        retry_after=OUT_OF_MEMORY_PAUSE,
-    )
 
 
 def _snapshot(payloads: SessionPayloads, values: Sequence[Any], *, strict: bool) -> Snapshot | None:
