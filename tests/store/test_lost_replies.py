@@ -41,11 +41,11 @@ def empty(server: str) -> None:
 def losing(pipeline: Callable[..., Any], steps: list[str]) -> Any:
     """The same pipeline, whose next submissions fare as `steps` says."""
 
-    def fare(client: Any, commands: Sequence[Sequence[Any]]) -> Any:
+    def fare(client: Any, commands: Sequence[Sequence[Any]], *claim: str) -> Any:
         fate = steps.pop(0) if steps and commands[0][0] == "EVALSHA" else "answered"
         if fate == "request lost":
             raise LostConnection(fate)
-        answers = pipeline(client, commands)
+        answers = pipeline(client, commands, *claim)
         if fate == "reply lost":
             raise LostConnection(fate)
         return answers
