@@ -38,19 +38,19 @@ def empty(server: str) -> None:
     flush(server)
 
 
-def losing(pipeline: Callable[..., Any], steps: list[str]) -> Any:
+def losing(pipeline: Callable[..., Any], steps: list[str]) -> Callable[..., Any]:
     """The same pipeline, whose next submissions fare as `steps` says."""
 
-    def fare(client: Any, commands: Sequence[Sequence[Any]], *claim: str) -> Any:
+    def fare(wire: SyncWire, client: Any, commands: Sequence[Sequence[Any]], *claim: str) -> Any:
         fate = steps.pop(0) if steps and commands[0][0] == "EVALSHA" else "answered"
         if fate == "request lost":
             raise LostConnection(fate)
-        answers = pipeline(client, commands, *claim)
+        answers = pipeline(wire, client, commands, *claim)
         if fate == "reply lost":
             raise LostConnection(fate)
         return answers
 
-    return staticmethod(fare)
+    return fare
 
 
 def test_a_refusal_after_a_lost_attempt_is_asked_again(
