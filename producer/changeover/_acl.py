@@ -28,6 +28,7 @@ _PRODUCER: Final = (
 )  # fmt: skip
 _WORKER: Final = (
     "bzpopmin", "del", "hdel", "hget", "hgetall", "hmget", "hset", "xrange", "xrevrange", "zrange",
+    "zrem",
 )  # fmt: skip
 _OPERATOR: Final = (
     *_PRODUCER, "cluster|info", "cluster|nodes", "config|get", "exists", "hdel", "hscan",
@@ -45,7 +46,7 @@ SCRIPTS: Final[Mapping[Role, tuple[str, ...]]] = {
     "producer": _PRODUCERS_SCRIPTS,
     "worker": (
         "init", "raise_epoch", "peek", "reap", "claim", "renew", "append", "commit", "give_up",
-        "evict", "trim", "pressure", "submit", "schedule",
+        "evict", "trim", "pressure", "submit", "schedule", "defer", "permit",
     ),
     "operator": (
         *_PRODUCERS_SCRIPTS, "quarantine", "redrive", "dead_letter", "reroute", "trim", "purge",

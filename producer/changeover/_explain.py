@@ -27,6 +27,8 @@ Code = Literal[
     "no_worker_for_agent",
     "format_too_new",
     "queue_paused",
+    "tenant_limit",
+    "queue_limit",
     "scheduled",
     "parked",
     "parked_timer",
@@ -80,6 +82,8 @@ def _reason(
     snapshot: Snapshot, workers: Sequence[WorkerInfo], backlog: Backlog, now_ms: int
 ) -> _Reason:
     head = snapshot.head
+    if limited := _limited(snapshot, now_ms):
+        return limited
     match head.status:
         case Status.DELETED:
             return "deleted", "was deleted", None, {}
@@ -193,6 +197,25 @@ def _ready(
     full = all(w.sessions >= w.slots for w in serving)
     more = "start another worker, or raise CHANGEOVER_CONCURRENCY" if full else None
     return "waiting_for_slot", text, more, {**facts, "position": _one_up(place)}
+
+
+LIMITED_MS = 5_000
+"""How long after a session stepped aside nobody has looked again."""
+
+
+def _limited(snapshot: Snapshot, now_ms: int) -> _Reason | None:
+    head, raw = snapshot.head, snapshot.head.raw
+    kind = raw.get("deferred", "")
+    if not kind or int(raw.get("not_before") or 0) + LIMITED_MS < now_ms:
+        return None
+    if head.status not in (Status.READY, Status.IDLE, Status.PARKED):
+        return None
+    queue = queue_of(head.route)
+    whose = f"its tenant {head.tenant}" if kind == "tenant" else f"its queue {queue}"
+    text = f"is ready: as many sessions of {whose} run as may at once; it is offered again soon"
+    code: Code = "tenant_limit" if kind == "tenant" else "queue_limit"
+    remedy = f"wait, or raise CHANGEOVER_{kind.upper()}_CONCURRENCY of all workers"
+    return code, text, remedy, {"tenant": head.tenant or None}
 
 
 _WAITS_FOR_A_WORKER: frozenset[Code] = frozenset(

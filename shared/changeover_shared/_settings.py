@@ -97,6 +97,11 @@ class Settings(BaseSettings):
     """The app that `changeover worker` runs, as `module:attribute`."""
     queues: Annotated[tuple[str, ...], NoDecode] = ()
     """Which queues a worker serves, comma-separated; default: those of its app's agents."""
+    tenant_concurrency: int | None = Field(default=None, ge=1, le=10_000)
+    """How many sessions of one tenant run at once in the whole fleet; all workers should be told
+    the same."""
+    queue_concurrency: int | None = Field(default=None, ge=1, le=10_000)
+    """The same for the sessions of one queue."""
     concurrency: int = Field(default=200, ge=1, le=100_000)
     """How many sessions one worker process holds at once."""
     processes: int = Field(default=1, ge=1, le=256)

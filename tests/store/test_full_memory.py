@@ -13,8 +13,9 @@ import pytest
 
 from changeover_shared._errors import Busy, StoreUnavailable
 from changeover_shared._server.foreign_errors import MemoryFull
+from changeover_shared._store import requests
 from changeover_shared._store.fleet import Fleet
-from changeover_shared._store.records import Create, Submit, Submitted
+from changeover_shared._store.records import Caps, Create, Permit, Submit, Submitted
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import EXEMPT, NAMES
 from tests.support.driving import LATER_MS, SESSION, Driver
@@ -172,6 +173,14 @@ async def _reschedule(drive: Driver) -> Call:
     return lambda: drive.schedule(seen="v1|1000", due_ms=2000)
 
 
+async def _permit(drive: Driver) -> Call:
+    await drive.submit("m1")
+    request = requests.permit(
+        drive.fleet.keys, [Permit(SESSION, "n1", "assistant", "acme")], Caps(1, 1), span_ms=1000
+    )
+    return lambda: drive.call(request)
+
+
 RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "init": (_init, ["OK"]),
     "raise_epoch": (_raise_epoch, ["OK"]),
@@ -189,6 +198,7 @@ RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "pressure": (_pressure, ["OK"]),
     "pause": (_pause, ["OK"]),
     "reschedule": (_reschedule, ["OK", "2000"]),
+    "permit": (_permit, ["OK"]),
 }
 """What must go on with a full memory, and how its answer begins."""
 

@@ -16,18 +16,18 @@ import pytest
 
 from changeover_shared._events import Event
 from changeover_shared._store import requests
-from changeover_shared._store.records import Lease, NewWait
+from changeover_shared._store.records import Lease, NewWait, Permit
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import NAMES, script
 from changeover_shared._words import GiveUp
 from tests.store.test_fleet import FIRST_GUARDS, GRANTING, GUARDED
 from tests.store.test_preconditions import ROWS
-from tests.support.driving import LATER_MS, SESSION, Driver
+from tests.support.driving import LATER_MS, ONE, SESSION, Driver
 
 Ask = Callable[[Driver, Any], Awaitable[list[Any]]]
 Arrange = Callable[[Driver], Awaitable[Any]]
 
-PER_SESSION: Final = ("reap", "claim", "renew", "purge")
+PER_SESSION: Final = ("reap", "claim", "renew", "purge", "permit")
 """Scripts that answer a word for each session of the call, in their second value."""
 LATE_MS: Final = 1
 """A not-after that has passed."""
@@ -62,6 +62,10 @@ async def nothing(drive: Driver) -> None:
 
 async def waiting(drive: Driver) -> None:
     await drive.submit("m1")
+
+
+async def full(drive: Driver) -> None:
+    assert await drive.neighbour().permit() == "GRANTED"
 
 
 async def paused(drive: Driver) -> None:
@@ -231,6 +235,11 @@ def giving_all_up(**given: Any) -> Ask:
 
 async def claiming(drive: Driver, _: Any, **given: Any) -> list[Any]:
     return ["OK", await drive.claim(incarnation="w2:bb", nonce="n2", **given)]
+
+
+async def permitting(drive: Driver, _: Any) -> list[Any]:
+    asked = Permit(drive.session, "n1", "assistant", "acme")
+    return await drive.call(requests.permit(drive.fleet.keys, [asked], ONE, span_ms=LATER_MS))
 
 
 async def claiming_late(drive: Driver, _: Any) -> list[Any]:
@@ -435,6 +444,9 @@ SCENES: Final = (
     Scene("schedule", "FULL", scheduling("s2", most=1), scheduled),
     Scene("pressure", "OK", lambda drive, _: drive.pressure(9, 10), waiting, "its work"),
     Scene("pressure", "OK", lambda drive, _: drive.pressure(), waiting),
+    # permit
+    Scene("permit", "OK GRANTED", permitting, nothing, "its work"),
+    Scene("permit", "OK FULL", permitting, full),
     # pause
     Scene("pause", "OK", lambda drive, _: drive.pause(), waiting, "its work"),
     Scene("pause", "OK", lambda drive, _: drive.resume(), waiting),

@@ -12,8 +12,18 @@ from typing import Any
 from changeover_shared._events import Event
 from changeover_shared._store import decode, requests
 from changeover_shared._store.fleet import Fleet
-from changeover_shared._store.keys import PartitionKeys, route_of
-from changeover_shared._store.records import Commit, Create, Head, Lease, Memory, NewWait, Submit
+from changeover_shared._store.keys import PartitionKeys, queue_of, route_of
+from changeover_shared._store.records import (
+    Caps,
+    Commit,
+    Create,
+    Head,
+    Lease,
+    Memory,
+    NewWait,
+    Permit,
+    Submit,
+)
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import Script, script
 from changeover_shared._words import CommitKind, GiveUp
@@ -22,6 +32,8 @@ from tests.support.fleet import Stores
 SESSION = "telegram:42"
 ROUTE = route_of("assistant")
 TTL_MS = 30_000
+ONE = Caps(tenant=1)
+"""One session of a tenant at once."""
 LATER_MS = 60_000
 """Far enough ahead that no test reaches it."""
 
@@ -476,6 +488,19 @@ class Driver:
         look = fields(await self.redis("ZRANGE", keys.due, 0, -1, "WITHSCORES"))
         assert held.keys() == look.keys()
         return {name: (value.split("|", 3), int(float(look[name]))) for name, value in held.items()}
+
+    async def permit(
+        self, nonce: str = "n1", *, tenant: str = "acme", caps: Caps = ONE, span_ms: int = TTL_MS
+    ) -> str:
+        """Ask that the session may run: GRANTED, or what is full."""
+        asked = Permit(self.session, nonce, queue_of(self.route), tenant)
+        request = requests.permit(self.fleet.keys, [asked], caps, span_ms=span_ms)
+        ((word, value),) = (await self.call(request))[1]
+        return str(value if word == "FULL" else word)
+
+    async def give_back(self, nonce: str = "n1", *, tenant: str = "acme", caps: Caps = ONE) -> None:
+        asked = Permit(self.session, nonce, queue_of(self.route), tenant)
+        await self.stores.worker.give_back([asked], caps)
 
     async def run(self, *ids: str, **given: Any) -> Lease:
         """Submit, claim, and start a turn that takes everything."""

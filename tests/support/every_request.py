@@ -8,7 +8,16 @@ from changeover_shared._events import Event
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.keys import Keys, route_of
-from changeover_shared._store.records import Commit, Create, Head, Lease, Memory, Submit
+from changeover_shared._store.records import (
+    Caps,
+    Commit,
+    Create,
+    Head,
+    Lease,
+    Memory,
+    Permit,
+    Submit,
+)
 from changeover_shared._store.requests import Request
 from changeover_shared._words import CommitKind, GiveUp
 
@@ -74,5 +83,8 @@ def every_request(
             look_ms=1000, body="body", most=10,
         ),
         "pressure": requests.pressure(at, Memory(used=9, limit=10), span_ms=1000),
+        "permit": requests.permit(
+            keys, [Permit(SESSION, "nonce", "assistant", "acme")], Caps(2, 9), span_ms=1000
+        ),
         "pause": requests.pause(at, "assistant", "{}"),
     }  # fmt: skip

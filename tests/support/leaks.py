@@ -83,7 +83,7 @@ def _wrong(
             yield "never ends"
         case "schedules" if owner.name == "due":
             yield from _not_a_schedule(found, _members(found.values[key]))
-        case "bell" if found.ends[key] < 0:
+        case "bell" | "limit" if found.ends[key] < 0:
             yield "never ends"
         case "partition":
             yield from _wrong_in_partition(found, key, owner, purged)

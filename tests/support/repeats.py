@@ -62,11 +62,12 @@ MAY_CHANGE: Mapping[str, tuple[str, ...]] = {
     "renew": ("leases",),
     "purge": ("receipts", "settled"),
     "pressure": ("meta",),
+    "permit": ("tenant:acme", "tenant:other", "queue:assistant", "queue:triage"),
 }
-"""Keys whose value the repeat may move on: a lease, and how long pressure holds, are counted from
-the moment of the answer, and a purge goes on where the last one stopped."""
+"""Keys whose value the repeat may move on: a lease, a permit, and how long pressure holds, are
+counted from the moment of the answer, and a purge goes on where the last one stopped."""
 
-_MANY = {"claim": 1, "purge": 1, "reap": 1, "renew": 1}
+_MANY = {"claim": 1, "permit": 1, "purge": 1, "reap": 1, "renew": 1}
 """Scripts that answer for several sessions, with the place of those answers."""
 
 
@@ -109,6 +110,8 @@ def _one(name: str, answer: Answer) -> Answer:
             return ["GRANTED", fence, lapsed, _hash(head), _hash(work), body, inputs]
         case ["claim", "BUSY", _]:
             return ["BUSY"]
+        case ["permit", "GRANTED", _]:
+            return ["GRANTED"]
         case ["renew", "OK", _, alert, fence]:
             return ["OK", alert, fence]
         case _:

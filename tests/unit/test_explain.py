@@ -183,6 +183,24 @@ def test_a_session_of_a_paused_queue_waits_for_its_resume() -> None:
     assert held.code != "queue_paused"
 
 
+@pytest.mark.parametrize(
+    ("kind", "code", "whose"),
+    [("tenant", "tenant_limit", "tenant acme"), ("queue", "queue_limit", "queue triage")],
+)
+@pytest.mark.parametrize("status", [Status.IDLE, Status.READY, Status.PARKED])
+def test_a_session_whose_tenant_or_queue_runs_as_many_as_it_may_says_so(
+    kind: str, code: str, whose: str, status: Status
+) -> None:
+    raw = {"deferred": kind, "not_before": str(NOW + 900)}
+    said = told(worker("a"), inputs=(waiting(),), tenant="acme", status=status, raw=raw)
+    assert said.code == code and whose in said.text
+    assert f"CHANGEOVER_{kind.upper()}_CONCURRENCY" in (said.remedy or "")
+    old = told(
+        worker("a"), status=status, inputs=(waiting(),), raw={**raw, "not_before": str(NOW - 6000)}
+    )
+    assert old.code != code
+
+
 def test_a_session_of_a_newer_format_waits_for_the_newer_release() -> None:
     said = told(worker("a"), route="triage@2")
     assert said.code == "format_too_new"

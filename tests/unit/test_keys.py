@@ -15,6 +15,7 @@ from changeover_shared._store.keys import (
     route_of,
 )
 from changeover_shared._store.requests import Request
+from changeover_shared._store.scripts import script
 from tests.support.every_request import every_request
 
 AT = PartitionKeys("co", 17)
@@ -35,6 +36,8 @@ AT = PartitionKeys("co", 17)
         (Keys("co", 64).secret, "co:secret"),
         (Keys("co", 64).workers, "co:workers"),
         (Keys("co", 64).sweep, "co:sweep"),
+        (Keys("co", 64).limits.permits("tenant", "acme"), "{co:limit}:tenant:acme"),
+        (Keys("co", 64).limits.permits("queue", "a.b"), "{co:limit}:queue:a.b"),
     ],
 )
 def test_a_key_is_spelt_like_this(key: str, written: str) -> None:
@@ -89,6 +92,7 @@ HOME = FLEET.of("telegram:42")
         (FLEET.bell("a@1"), Owner("bell", "a@1")),
         (FLEET.schedules.due, Owner("schedules", "due")),
         (FLEET.schedules.named("meta"), Owner("schedules", "meta")),
+        (FLEET.limits.permits("tenant", "acme"), Owner("limit", "tenant:acme")),
         (AT.named("graves"), Owner("partition", "graves", 17)),
         (AT.ready("a.b@1"), Owner("ready", "a.b@1", 17)),
         (AT.solo("a.b@1"), Owner("ready", "a.b@1!solo", 17)),
@@ -132,6 +136,8 @@ def test_no_session_is_mistaken_for_another(session: str) -> None:
         "other:config",
         "{co:64}:meta",
         "{co:017}:meta",
+        "{co:limit}:unheard",
+        "{co:limit}:tenant:",
         "{co:x}:meta",
         "{other:17}:meta",
         "{co:17}:unheard",
@@ -152,5 +158,5 @@ def test_a_key_that_nothing_writes_has_no_owner(key: str) -> None:
 
 
 def _declared(request: Request) -> list[str]:
-    meta = request.partition.named("meta")
-    return [meta, *request.keys.values(), *(key for one in request.each for key in one.values())]
+    meta = [request.partition.named("meta")] if "meta" in script(request.name).header.keys else []
+    return [*meta, *request.keys.values(), *(key for one in request.each for key in one.values())]

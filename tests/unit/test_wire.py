@@ -81,9 +81,11 @@ from changeover_shared._results import (
     Interrupted,
     Outcome,
     Page,
+    Pause,
     PayloadKey,
     Purged,
     Quarantined,
+    QueueInfo,
     Receipt,
     Redriven,
     Refused,
@@ -560,6 +562,17 @@ RESULTS: list[tuple[Any, str, str]] = [
         PayloadKey(key_id="0a", values=3, sessions=1),
         '{"key_id":"0a","values":3,"sessions":1}',
         '{"key_id":"0a","values":3,"sessions":1}',
+    ),
+    (
+        Pause(by="ops", reason="outage", since_ms=1),
+        '{"by":"ops","reason":"outage","since_ms":1}',
+        '{"by":"ops","reason":"outage","since_ms":1}',
+    ),
+    (
+        QueueInfo(queue="q"),
+        ('{"queue":"q","state":"open","ready":0,"oldest_ms":null,"running":0,"parked":0,'
+        '"quarantined":0,"workers":0,"paused":null}'),
+        '{"queue":"q"}',
     ),
     (
         WorkerInfo(worker="w", incarnation="w:1"),

@@ -22,6 +22,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._words import GiveUp
 from changeover_worker._process.keeper import LeaseKeeper, trust
 from changeover_worker._process.outage import Outage
+from changeover_worker._process.permits import Permits
 from changeover_worker._process.vitals import Vitals
 from changeover_worker._session.held import Held
 from tests.support.servers import RunningServer, free_port, running_server, server_process
@@ -86,6 +87,7 @@ async def keeping(url: str, **given: Any) -> AsyncIterator[Keeping]:
         describe=lambda: WorkerInfo(worker="w", incarnation=incarnation, queues=("assistant",)),
         outage=Outage(log),
         vitals=Vitals(lag_limit_s=60.0, log=log),
+        permits=Permits(settings),
         log=log,
     )
     await keeper.start()

@@ -48,6 +48,7 @@ from changeover_shared._store.records import (
     Memory,
     NoTurn,
     Peeked,
+    Permitted,
     Pulse,
     Renewed,
     Standing,
@@ -418,6 +419,14 @@ def renewed(answers: Sequence[list[bytes]], leases: Sequence[Lease]) -> tuple[Re
     return tuple(
         Renewed(lease.session_id, cast(Any, word.decode()), int(left), int(alert), int(fence))
         for lease, (word, left, alert, fence) in zip(leases, answers, strict=True)
+    )
+
+
+def permitted(answers: Sequence[list[bytes]]) -> tuple[Permitted, ...]:
+    """One answer per session, in order."""
+    return tuple(
+        Permitted(int(value)) if word == b"GRANTED" else Permitted(0, value.decode())
+        for word, value in answers
     )
 
 

@@ -50,12 +50,17 @@ _OF_A_PARTITION = re.compile(
     rf"|s:(?P<session>.+):(?:(?P<part>{'|'.join(SESSION_NAMES)})|context:(?P<epoch>[0-9]+))"
 )
 
+_OF_A_LIMIT = re.compile(r"(?:tenant|queue):[A-Za-z0-9._-]+")
+
+LimitKind = Literal["tenant", "queue"]
+"""Of what at most so many sessions run at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """What a key belongs to: it lives and ends with that."""
 
-    kind: Literal["fleet", "bell", "schedules", "partition", "ready", "session"]
+    kind: Literal["fleet", "bell", "limit", "schedules", "partition", "ready", "session"]
     name: str
     """`config`, a route, `meta`, `head`, `context` ...: what the key is to its owner."""
     partition: int | None = None
@@ -107,6 +112,19 @@ class PartitionKeys:
         return f"{self.tag}s:{session_id}:context:{epoch}"
 
 
+class LimitKeys(PartitionKeys):
+    """The slot of what is counted over all partitions; stands where a partition's keys stand."""
+
+    @cached_property
+    def tag(self) -> str:
+        """The hash tag with the colon after it."""
+        return f"{{{self.prefix}:limit}}:"
+
+    def permits(self, kind: LimitKind, name: str) -> str:
+        """The sessions of a tenant, or of a queue, that may run, by the end of their permits."""
+        return f"{self.tag}{kind}:{name}"
+
+
 @dataclass(frozen=True)
 class ScheduleKeys:
     """The keys of a fleet's schedules, all in one slot."""
@@ -152,6 +170,11 @@ class Keys:
     def of(self, session_id: str) -> PartitionKeys:
         """The keys of the partition that holds a session."""
         return self.all[partition_of(session_id, self.partitions)]
+
+    @cached_property
+    def limits(self) -> LimitKeys:
+        """The keys of what is counted over all partitions."""
+        return LimitKeys(self.prefix, -1)
 
     def bell(self, route: str) -> str:
         """A route's bell: partitions that have work, by the time of the ring. A hint only."""
@@ -204,6 +227,8 @@ class Keys:
             return Owner("bell", rest)
         if whose == "schedules":
             return Owner("schedules", rest) if rest in SCHEDULE_NAMES else None
+        if whose == "limit":
+            return Owner("limit", rest) if _OF_A_LIMIT.fullmatch(rest) else None
         if not (whose.isascii() and whose.isdigit()) or str(int(whose)) != whose:
             return None
         number = int(whose)

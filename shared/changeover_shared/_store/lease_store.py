@@ -31,9 +31,11 @@ from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.limits import Difference
 from changeover_shared._store.payloads import SessionPayloads
+from changeover_shared._store.permits import counted_in
 from changeover_shared._store.records import (
     Appended,
     BatchGap,
+    Caps,
     ClaimRefused,
     Commit,
     CommitRefused,
@@ -44,6 +46,8 @@ from changeover_shared._store.records import (
     Lease,
     Memory,
     Peeked,
+    Permit,
+    Permitted,
     Renewed,
     Server,
     Work,
@@ -199,6 +203,38 @@ class LeaseStore:
             self._fleet.call(requests.renew(self.keys.all[partition], leases, ttl_ms=ttl_ms))
         )
         return decode.renewed(reply[1], leases)
+
+    async def permit(
+        self, asked: Sequence[Permit], caps: Caps, *, span_ms: int
+    ) -> tuple[Permitted, ...]:
+        """Let sessions run for `span_ms` from now on, or say what runs as many as it may; one
+        answer each. A repeat extends what the first has permitted. Raises `StoreUnavailable`."""
+        request = requests.permit(self.keys, asked, caps, span_ms=span_ms)
+        reply = await self._once(self._fleet.call(request))
+        return decode.permitted(reply[1])
+
+    async def give_back(self, given: Sequence[Permit], caps: Caps) -> None:
+        """End permits. A hint: one that is not given back ends by itself; never raises."""
+        commands = [
+            ("ZREM", key, f"{one.session_id}|{one.nonce}")
+            for one in given
+            for _, key in counted_in(self.keys, one, caps)
+        ]
+        if commands:
+            with suppress(StoreUnavailable, ServerUnfit):
+                await self._fleet.executor.commands(commands)
+
+    async def tenants(self, partition: int, ids: Sequence[str]) -> tuple[str, ...]:
+        """The tenants of sessions; '' for none."""
+        at = self.keys.all[partition]
+        heads = [("HGET", at.session(session_id, "head"), "tenant") for session_id in ids]
+        found = await self._until_answered(lambda: self._fleet.executor.commands(heads))
+        return tuple(tenant.decode() if tenant else "" for tenant in found)
+
+    async def defer(self, session_id: str, route: str, *, span_ms: int, reason: str) -> None:
+        """Keep a ready session from being offered for a while: `reason` is at its limit."""
+        request = requests.defer(self.keys, session_id, route=route, span_ms=span_ms, reason=reason)
+        await self._until_answered(lambda: self._fleet.call(request))
 
     async def append(self, lease: Lease, batch_no: int, events: Sequence[Event]) -> Appended:
         """Add events under the lease; `batch_no` counts 1, 2, 3 ... within one grant.

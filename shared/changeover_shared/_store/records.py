@@ -183,6 +183,35 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Permit:
+    """What one session needs to run besides a lease, where tenants or queues are limited."""
+
+    session_id: str
+    nonce: str
+    """The nonce of the claim, or of the lease that it led to."""
+    queue: str
+    tenant: str
+    """'' for a session of no tenant: none limits it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How many sessions of one tenant, and of one queue, may run at once; None: any number."""
+
+    tenant: int | None = None
+    queue: int | None = None
+
+
+class Permitted(NamedTuple):
+    """Whether a session may run."""
+
+    until_ms: int
+    """When its permit ends, on Redis's clock; 0 when it has none."""
+    full: str = ""
+    """`tenant` or `queue`: what runs as many sessions as it may."""
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What a server uses of what it may use, in bytes, as its own refusals count it."""
 

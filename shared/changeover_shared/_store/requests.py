@@ -10,8 +10,9 @@ from changeover_shared._events import Event, SessionDeleted
 from changeover_shared._identifiers import id_time_ms
 from changeover_shared._policies import Wish
 from changeover_shared._settings import Settings
-from changeover_shared._store.keys import Keys, PartitionKeys, ScheduleKeys, Slot
-from changeover_shared._store.records import Commit, Head, Lease, Memory, Submit
+from changeover_shared._store.keys import Keys, LimitKind, PartitionKeys, ScheduleKeys, Slot
+from changeover_shared._store.permits import counted_in
+from changeover_shared._store.records import Caps, Commit, Head, Lease, Memory, Permit, Submit
 from changeover_shared._store.scripts import Value
 from changeover_shared._units import milliseconds
 from changeover_shared._words import GiveUp
@@ -471,8 +472,8 @@ def reroute(
     )
 
 
-def defer(keys: Keys, session_id: str, *, route: str, span_ms: int) -> Request:
-    """Keep a ready session from being offered for a while."""
+def defer(keys: Keys, session_id: str, *, route: str, span_ms: int, reason: str = "") -> Request:
+    """Keep a ready session from being offered for a while; `reason` is what is at its limit."""
     partition = keys.of(session_id)
     return Request(
         "defer",
@@ -480,7 +481,7 @@ def defer(keys: Keys, session_id: str, *, route: str, span_ms: int) -> Request:
         _of_session(partition, session_id, ("head", "work"))
         | _named(partition, ("leases", "owners", "timers", "vt"))
         | _ready(partition, route),
-        {"session": session_id, "route": route, "span": span_ms},
+        {"session": session_id, "route": route, "span": span_ms, "reason": reason},
     )
 
 
@@ -552,4 +553,25 @@ def schedule(
             "body": body,
             "most": most,
         },
+    )
+
+
+def permit(keys: Keys, asked: Sequence[Permit], caps: Caps, *, span_ms: int) -> Request:
+    """Let sessions run for `span_ms`, or for so much longer."""
+    sets: dict[str, LimitKind] = {}
+    wanted: list[tuple[Value, ...]] = []
+    for one in asked:
+        mine = counted_in(keys, one, caps)
+        sets |= {key: kind for kind, key in mine}
+        numbers = [list(sets).index(key) + 1 for _, key in mine]
+        first, second = (*numbers, 0, 0)[:2]
+        wanted.append((one.session_id, one.nonce, first, second))
+    cap = {"tenant": caps.tenant or 0, "queue": caps.queue or 0}
+    return Request(
+        "permit",
+        keys.limits,
+        {},
+        {"span": span_ms},
+        each=[{"permits": key} for key in sets],
+        lists={"caps": [(kind, cap[kind]) for kind in sets.values()], "wanted": wanted},
     )

@@ -52,6 +52,7 @@ NAMES: Final = (
     "pressure",
     "pause",
     "schedule",
+    "permit",
 )
 """Every script, by the stem of its file."""
 

@@ -17,6 +17,7 @@
 --          session     str
 --          route       str
 --          span        int   ms
+--          reason      str   what is at its limit: tenant, queue; kept for people until the next grant
 -- REPLIES  OK          not_before
 --          NONE        it is not ready, or it is held
 --          ROUTE       route
@@ -34,5 +35,6 @@ if get(s, 'route') ~= route then return reply('ROUTE', get(s, 'route')) end
 if where(s) ~= 'ready' then return reply('NONE') end
 
 set(s, 'not_before', now + span)
+set(s, 'deferred', reason)
 place(s, at)
 return reply('OK', int(num(s, 'not_before')))

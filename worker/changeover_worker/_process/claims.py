@@ -22,6 +22,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import ClaimRefused, Grant
 from changeover_worker._process import claim_decisions as decide
 from changeover_worker._process.outage import Outage
+from changeover_worker._process.permits import Permits
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
 from changeover_worker._process.vitals import Rounds
@@ -49,6 +50,7 @@ class ClaimLoop:
         gate: Silence,
         outage: Outage,
         rounds: Rounds,
+        permits: Permits,
         begin: Begin,
         log: FilteringBoundLogger,
     ) -> None:
@@ -60,6 +62,7 @@ class ClaimLoop:
         self._gate = gate
         self._outage = outage
         self._rounds = rounds
+        self._permits = permits
         self._bell = Silence()
         self._begin = begin
         self._log = log
@@ -169,11 +172,47 @@ class ClaimLoop:
             await self._store.place_overdue(partition, peeked)
         ids = decide.choose(peeked.ready[0], batch, lossy=self._lossy, below=random.randrange)
         if ids:
-            await self._claim(route, partition, ids, waiting=peeked.counts[0])
+            await self._permitted(route, partition, ids, waiting=peeked.counts[0])
         elif not solo and self._slots.empty and not self._slots.closed.is_set():
             await self._look(route + decide.SOLO, partition)
 
-    async def _claim(self, route: str, partition: int, ids: Sequence[str], waiting: int) -> None:
+    async def _permitted(
+        self, route: str, partition: int, ids: Sequence[str], waiting: int
+    ) -> None:
+        """Claim what its tenant and its queue let run."""
+        nonce, not_after_ms = new_nonce(), self._store.clock.now_ms() + NOT_AFTER_MS
+        if not self._permits.needed:
+            await self._claim(route, partition, ids, nonce, not_after_ms, waiting)
+            return
+        try:
+            async with asyncio.timeout(LOOK_S):
+                admitted = await self._permits.admit(
+                    self._store,
+                    partition,
+                    decide.plain(route),
+                    ids,
+                    nonce=nonce,
+                    uniform=random.uniform,
+                )
+            waiting -= len(ids) - len(admitted.ids)
+            if admitted.ids:
+                not_after_ms = min(not_after_ms, admitted.not_after_ms)
+                await self._claim(route, partition, admitted.ids, nonce, not_after_ms, waiting)
+            elif waiting > 0:
+                await self._store.ring(route, [partition])
+        except (StoreUnavailable, TimeoutError):
+            self._permits.forget(nonce, ids)
+            raise
+
+    async def _claim(
+        self,
+        route: str,
+        partition: int,
+        ids: Sequence[str],
+        nonce: str,
+        not_after_ms: int,
+        waiting: int,
+    ) -> None:
         solo = decide.is_solo(route)
         asked_at = time.monotonic()
         answers = await self._store.claim(
@@ -181,14 +220,17 @@ class ClaimLoop:
             decide.plain(route),
             ids,
             incarnation=self._incarnation,
-            nonce=new_nonce(),
+            nonce=nonce,
             ttl_ms=round(self._settings.lease.total_seconds() * 1000),
             max_step_ms=round(self._settings.step_timeout.total_seconds() * 1000),
             solo=solo,
             max_attempts=self._settings.takeover_attempts,
-            not_after_ms=self._store.clock.now_ms() + NOT_AFTER_MS,
+            not_after_ms=not_after_ms,
         )
         grants = [answer for answer in answers if isinstance(answer, Grant)]
+        if self._permits.needed:
+            refused = {*ids} - {one.lease.session_id for one in grants}
+            await self._permits.give_back(self._store, nonce, sorted(refused))
         self._lossy = decide.was_lossy(len(ids), len(grants))
         if decide.should_ring(waiting, len(ids), len(grants)):
             await self._store.ring(route, [partition])

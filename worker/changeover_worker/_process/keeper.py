@@ -38,6 +38,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Renewed
 from changeover_worker._process.farewell import close
 from changeover_worker._process.outage import Outage
+from changeover_worker._process.permits import Permits
 from changeover_worker._process.vitals import Vitals
 from changeover_worker._session.held import Held
 
@@ -90,6 +91,7 @@ class LeaseKeeper:
         describe: Describe,
         outage: Outage,
         vitals: Vitals,
+        permits: Permits,
         log: FilteringBoundLogger,
     ) -> None:
         self._url = url
@@ -104,6 +106,7 @@ class LeaseKeeper:
         self._held: set[Held] = set()
         self._outage = outage
         self._vitals = vitals
+        self._permits = permits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hurry = asyncio.Event()
         self._stop = asyncio.Event()
@@ -193,12 +196,22 @@ class LeaseKeeper:
             await _within(self._renew_s if answered else soon, self._hurry)
 
     async def _renew_all(self, store: LeaseStore) -> bool:
-        """One round: everything held and the registry's entry, in one tick."""
+        """One round: everything held and the registry's entry, in one tick; before it, permits."""
+        permitted = await self._extend_permits(store)
+        held = [one for one in self._keeps() if self._permits.lasts(one.lease)]
         answers = await asyncio.gather(
             self._register(store),
-            *(self._renew(store, partition, held) for partition, held in batches(self._keeps())),
+            *(self._renew(store, partition, some) for partition, some in batches(held)),
         )
-        return all(answers)
+        return permitted and all(answers)
+
+    async def _extend_permits(self, store: LeaseStore) -> bool:
+        try:
+            async with asyncio.timeout(self._renew_s / 2):
+                await self._permits.extend(store)
+        except (StoreUnavailable, TimeoutError):
+            return False
+        return True
 
     async def _renew(self, store: LeaseStore, partition: int, held: Sequence[Held]) -> bool:
         asked_at = time.monotonic()

@@ -14,6 +14,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Grant
 from changeover_shared._words import GiveUp
 from changeover_worker._process.keeper import LeaseKeeper, trust
+from changeover_worker._process.permits import Permits
 from changeover_worker._process.slots import Slots
 from changeover_worker._session.held import Drain, Held
 from changeover_worker._session.runner import RunEnd, SessionRunner
@@ -28,6 +29,7 @@ class Sessions:
         store: LeaseStore,
         keeper: LeaseKeeper,
         slots: Slots,
+        permits: Permits,
         *,
         margin_s: float,
         log: FilteringBoundLogger,
@@ -36,6 +38,7 @@ class Sessions:
         self._store = store
         self._keeper = keeper
         self._slots = slots
+        self._permits = permits
         self._margin_s = margin_s
         self._log = log
         self._tasks: dict[asyncio.Task[None], Held] = {}
@@ -55,7 +58,7 @@ class Sessions:
         believed = trust(asked_at, grant.remaining_ms, self._margin_s)
         held = Held(grant.lease, partition, trusted_until=believed)
         self._slots.take(held, solo=solo)
-        late = believed <= time.monotonic()
+        late = believed <= time.monotonic() or self._is_anothers(grant)
         if not late:
             self._keeper.add(held)
         self._log_grant(grant)
@@ -86,13 +89,24 @@ class Sessions:
         kept = self._keeper.remove(held)
         self.failed_turns += end.failed_turns
         self._log_end(held, end, kept=kept)
+        await self._permit_no_more(grant)
 
     async def _hand_back(self, grant: Grant, held: Held) -> None:
         await self._store.give_up(grant.lease, GiveUp.HAND_OFF)
+        await self._permit_no_more(grant)
+
+    async def _permit_no_more(self, grant: Grant) -> None:
+        lease = grant.lease
+        await self._permits.give_back(self._store, lease.nonce, [lease.session_id])
+
+    def _is_anothers(self, grant: Grant) -> bool:
+        """Whether the session was deleted and created anew for another tenant since its permit."""
+        return self._permits.tenant_of(grant.lease) not in (None, grant.head.tenant)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         held = self._tasks.pop(task)
         self._keeper.remove(held)
+        self._permits.forget(held.lease.nonce, [held.lease.session_id])
         self._slots.give_back(held)
         if not task.cancelled() and (error := task.exception()) is not None:
             session = held.lease.session_id

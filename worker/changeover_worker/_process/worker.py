@@ -30,6 +30,7 @@ from changeover_worker._process.liveness import Verdict
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
 from changeover_worker._process.outage import Outage
+from changeover_worker._process.permits import Permits
 from changeover_worker._process.resources import resources_of
 from changeover_worker._process.server import checked_server
 from changeover_worker._process.sessions import Sessions
@@ -87,6 +88,7 @@ class Worker:
         self._routes = tuple(map(route_of, self._queues))
         self._slots = Slots(settings.concurrency)
         self._gate = Silence()
+        self._permits = Permits(settings)
         self._outage = Outage(self._log)
         self._vitals = Vitals(lag_limit_s=settings.loop_lag_limit.total_seconds(), log=self._log)
         self._drain_reason = ""
@@ -114,6 +116,7 @@ class Worker:
                 describe=self._describe,
                 outage=self._outage,
                 vitals=self._vitals,
+                permits=self._permits,
                 log=self._log,
             )
             await stack.enter_async_context(self._vitals.beating())
@@ -171,6 +174,7 @@ class Worker:
             store,
             keeper,
             self._slots,
+            self._permits,
             margin_s=self._settings.margin.total_seconds(),
             log=self._log,
         )
@@ -194,6 +198,7 @@ class Worker:
             gate=self._gate,
             outage=self._outage,
             rounds=self._vitals.rounds,
+            permits=self._permits,
             begin=sessions.begin,
             log=self._log,
         )
