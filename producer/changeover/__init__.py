@@ -11,6 +11,7 @@ from changeover._report import Report
 from changeover._submission import Message, Submission
 from changeover._sync_client import SyncClient
 from changeover._sync_operator import SyncOperator
+from changeover_shared._budget import Budget
 from changeover_shared._errors import (
     AlreadyDecided,
     Busy,
@@ -117,6 +118,7 @@ __all__ = [
     "AssistantMessage",
     "AssistantSaid",
     "Attachment",
+    "Budget",
     "Busy",
     "Cancelled",
     "CancelledSubmission",

@@ -45,7 +45,7 @@ def why(found: Quarantined) -> str:
         case "worker":
             return found.error or "its worker found it broken"
         case "time":
-            lead = f"held too long without progress, {found.attempts} grants in a row"
+            lead = "held too long without progress"
         case "attempts":
             lead = f"{found.attempts} grants in a row without progress"
     last = [found.error or "the worker was lost"] if found.worker or found.error else []

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from changeover_shared._budget import Budget, checked_budget
 from changeover_shared._errors import Invalid, TooLarge
 from changeover_shared._identifiers import identifier, name, new_submission_id
 from changeover_shared._items import Attachment, Json
@@ -69,6 +70,8 @@ class Submission:
     """None keeps the session's metadata, `{}` clears it."""
     model: str | None = field(default=None, kw_only=True)
     """Use this model of the app from this message on."""
+    budget: Budget | None = field(default=None, kw_only=True)
+    """What its turn may use; the agent's limits hold as well."""
     durability: Durability | None = field(default=None, kw_only=True)
     """What it waits for before it counts as accepted; None for CHANGEOVER_DURABILITY."""
 
@@ -83,6 +86,7 @@ class MessageOptions(TypedDict, total=False):
     context: Mapping[str, str] | None
     metadata: Mapping[str, Json] | None
     model: str | None
+    budget: Budget | None
     durability: Durability | None
 
 
@@ -125,6 +129,7 @@ def checked_message(wanted: Submission, settings: Settings) -> CheckedMessage:
             author=message.author,
             model=None if wanted.model is None else identifier(wanted.model, field="model"),
             metadata=_metadata(wanted.metadata),
+            budget=checked_budget(wanted.budget, "budget"),
         ),
         agent=agent,
         queue=agent if wanted.queue is None else name(wanted.queue, field="queue"),

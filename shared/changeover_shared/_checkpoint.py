@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from changeover_shared._budget import Budget
 from changeover_shared._errors import FormatTooNew
 from changeover_shared._items import (
     AssistantMessage,
@@ -94,6 +95,8 @@ class Execution(Wire):
     waits: tuple[str, ...] = ()
     """The waits that it has opened and not closed."""
     handler_step: HandlerStep | None = None
+    budget: Budget | None = None
+    """The tightest of its submissions'."""
     takeovers: Count = 0
     """How often its worker was replaced without having handed it off."""
     usage: Usage = Usage()

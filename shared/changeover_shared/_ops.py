@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from changeover_shared._budget import Budget
 from changeover_shared._items import Attachment, Json, Wire
 from changeover_shared._words import SubmissionClass
 
@@ -22,6 +23,8 @@ class MessageOp(Wire):
     """Use this model of the app from this turn on."""
     metadata: dict[str, Json] | None = None
     """Absent keeps the session's metadata, `{}` clears it."""
+    budget: Budget | None = None
+    """What its turn may use, if that is less than the agent allows."""
 
 
 class SetModelOp(Wire):

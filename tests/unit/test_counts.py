@@ -23,6 +23,7 @@ from changeover_shared._ops import MessageOp, SetModelOp
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import Effect, Ending, StepEnding
 from changeover_worker._models.answer import number
+from changeover_worker._turn.budget import Limits
 from changeover_worker._turn.draft import Onward, Setup, Taken
 from changeover_worker._turn.ending import CounterOverflow, abort, complete, fail
 from changeover_worker._turn.recovery import recover
@@ -104,7 +105,7 @@ def test_a_clock_that_is_behind_makes_no_end_before_the_beginning() -> None:
     draft = recover(
         Checkpoint(session_id="s", model="m", execution=execution),
         on_takeover="abort",
-        onward=Onward(step_id="step-2", model="m", max_steps=9),
+        onward=Onward(step_id="step-2", model="m", limits=Limits(9)),
         now_ms=5,
         takeover=True,
     )

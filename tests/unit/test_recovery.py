@@ -11,6 +11,7 @@ from changeover_shared._checkpoint import ActiveStep, Checkpoint, Execution, Pen
 from changeover_shared._events import StepCompleted, StepStarted, ToolCallEnd, TurnAborted
 from changeover_shared._items import AssistantMessage, ToolCall, ToolResult
 from changeover_shared._words import CommitKind, Effect, Ending, StepEnding
+from changeover_worker._turn.budget import Limits
 from changeover_worker._turn.draft import Draft, Onward
 from changeover_worker._turn.recovery import (
     DECISIONS,
@@ -23,7 +24,7 @@ from changeover_worker._turn.recovery import (
 
 UNKNOWN = "execution interrupted; result unknown after restart"
 STEP = ActiveStep(step_id="s_1_0_old", index=0, started_at_ms=20)
-ONWARD = Onward(step_id="s_1_0_new", model="main", max_steps=256)
+ONWARD = Onward(step_id="s_1_0_new", model="main", limits=Limits(256))
 
 
 def execution(**given: object) -> Execution:

@@ -18,13 +18,14 @@ from changeover_shared._events import (
 from changeover_shared._items import Usage
 from changeover_shared._store.records import NewWait
 from changeover_shared._words import CommitKind, Next, StepEnding
+from changeover_worker._turn.budget import Limits
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail
 from changeover_worker._turn.execution import close_step
 from changeover_worker._turn.retry import reopened, retried
 
 NOW = 1_000_000
 BUSY = Failure(kind="provider_server", message="503", retryable=True)
-ONWARD = Onward(step_id="s_1_3_new", model="main", max_steps=256)
+ONWARD = Onward(step_id="s_1_3_new", model="main", limits=Limits(256))
 
 
 def asked(failed: int = 0, **given: object) -> Checkpoint:

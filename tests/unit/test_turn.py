@@ -28,6 +28,7 @@ from changeover_shared._ops import CloseOp, MessageOp, SetModelOp, TurnOp
 from changeover_shared._words import CommitKind, Effect, Ending, Next, StepEnding
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._turn.at_once import refuse
+from changeover_worker._turn.budget import Limits
 from changeover_worker._turn.draft import Draft, Onward, Setup, Tail, Taken, ranges
 from changeover_worker._turn.ending import abort, fail
 from changeover_worker._turn.start import start
@@ -58,7 +59,7 @@ def asked(*names: str, text: str = "") -> AssistantMessage:
 
 
 def onward(step_id: str | None = "s_1_1_b", max_steps: int = 256) -> Onward:
-    return Onward(step_id=step_id, model="main", max_steps=max_steps)
+    return Onward(step_id=step_id, model="main", limits=Limits(max_steps))
 
 
 def after_answer(

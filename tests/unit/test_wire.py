@@ -112,7 +112,7 @@ OPS: list[tuple[Op, str, str]] = [
         MessageOp(text="hi"),
         (
             '{"type":"message","text":"hi","attachments":[],"author":"user","model":null,'
-            '"metadata":null}'
+            '"metadata":null,"budget":null}'
         ),
         '{"type":"message","text":"hi"}',
     ),
@@ -120,7 +120,7 @@ OPS: list[tuple[Op, str, str]] = [
         MessageOp(text="hi", attachments=(FILE,), author="x", model="m", metadata={"k": 1}),
         (
             f'{{"type":"message","text":"hi","attachments":[{FILE_JSON}],"author":"x","model":"m",'
-            '"metadata":{"k":1}}'
+            '"metadata":{"k":1},"budget":null}'
         ),
         (
             '{"type":"message","text":"hi","attachments":[{"url":"u","media_type":"t","name":"n",'

@@ -1,5 +1,6 @@
 """What agent authors import."""
 
+from changeover_shared._budget import Budget
 from changeover_shared._errors import OutcomeUnknown, StepFailed, StopTurn, ToolError
 from changeover_shared._items import (
     AssistantMessage,
@@ -33,6 +34,7 @@ from changeover_worker._models.model import (
     ToolSpec,
     UsageDelta,
 )
+from changeover_worker._models.price import Price
 from changeover_worker._tools.context import ToolContext, ToolStopped
 from changeover_worker._tools.tool import Tool, tool
 
@@ -42,6 +44,7 @@ __all__ = [
     "App",
     "AssistantMessage",
     "Attachment",
+    "Budget",
     "Compaction",
     "Debounce",
     "Emit",
@@ -56,6 +59,7 @@ __all__ = [
     "OpenAIModel",
     "OutcomeUnknown",
     "Policy",
+    "Price",
     "ReasoningDelta",
     "StepFailed",
     "StepMismatch",

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Literal, get_args
 from typing_extensions import TypeVar
 
 from changeover_shared import _identifiers
+from changeover_shared._budget import Budget, checked_budget
 from changeover_shared._errors import Invalid
 from changeover_shared._items import Json
 from changeover_shared._policies import AnyPolicy, wish_of
@@ -55,6 +56,8 @@ class Agent:
     instructions: Instructions = ""
     """What the model is told before the conversation; a function is asked at each step."""
     tools: Sequence[Tool[..., Any]] = ()
+    budget: Budget | None = None
+    """What a turn may use; a submission may allow less."""
     policy: AnyPolicy = "enqueue"
     """What becomes of a message that names no policy of its own while a turn runs."""
     compaction: Compaction | None = field(default_factory=Compaction)
@@ -74,6 +77,7 @@ class Agent:
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             raise _invalid(where, "instructions are text or a function of the turn")
         check_policy(self.policy, where)
+        checked_budget(self.budget, where)
         if self.on_takeover not in get_args(OnTakeover):
             raise _invalid(where, f"on_takeover {self.on_takeover!r} is neither resume nor abort")
         if self.on_abort_input not in get_args(OnAbortInput):

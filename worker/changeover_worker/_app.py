@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
+from changeover_shared._budget import Budget
 from changeover_shared._errors import Invalid
 from changeover_shared._events import Event
 from changeover_shared._policies import AnyPolicy
@@ -17,6 +18,7 @@ from changeover_worker._handler import Handler
 from changeover_worker._models.fallback import Fallback
 from changeover_worker._models.model import Model, ProviderModel
 from changeover_worker._models.names import resolve_model
+from changeover_worker._models.price import Price
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
@@ -33,14 +35,15 @@ class App:
         *,
         agents: Sequence[Agent] = (),
         models: Mapping[str, Model | str] | None = None,
+        prices: Mapping[str, Price] | None = None,
         lifespan: Lifespan | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
         """Check that everything an agent names is there; raises `Invalid`.
 
         `models` maps names to models or to strings such as `openai:gpt-5-mini`, which are
-        resolved at first use. `lifespan` is entered once per worker process; what it yields is
-        `ctx.resources`.
+        resolved at first use; `prices` says what some of them cost, for budgets. `lifespan` is
+        entered once per worker process; what it yields is `ctx.resources`.
 
         `on_event(session_id, event)` is awaited for every event that this process writes, once it
         is durable: for mirrors and metrics. A session's events come one at a time and in the order
@@ -51,26 +54,32 @@ class App:
         is logged once, and it is told nothing more of that session until that is claimed again.
         """
         self._models = _checked_models(models or {})
+        self._prices = _checked_prices(prices or {}, self._models)
         self._agents = _checked_agents(agents, self._models)
         self._lifespan = _checked_lifespan(lifespan)
         self._on_event = _checked_on_event(on_event)
 
     def handler(
-        self, name: str, *, model: str | None = None, policy: AnyPolicy = "enqueue"
+        self,
+        name: str,
+        *,
+        model: str | None = None,
+        policy: AnyPolicy = "enqueue",
+        budget: Budget | None = None,
     ) -> Callable[[F], F]:
         """Register an `async def` function of one `Turn` as what answers under `name`.
 
         `model` is what its sessions ask unless they have chosen another one; the app's first if
-        None. `policy` is what becomes of messages that name none of their own. The function is
-        left as it is. Raises `Invalid` for one that does not fit, and for a name that an agent or
-        another handler has.
+        None. `policy` is what becomes of messages that name none of their own, `budget` what a
+        turn may use. The function is left as it is. Raises `Invalid` for one that does not fit,
+        and for a name that an agent or another handler has.
         """
         if model is not None and model not in self._models:
             raise _unknown("model", model, self._models, of=f"handler {name!r:.80}: ")
         chosen = next(iter(self._models), "") if model is None else model
 
         def register(function: F) -> F:
-            handler = Handler(name, model=chosen, policy=policy, function=function)
+            handler = Handler(name, model=chosen, policy=policy, budget=budget, function=function)
             if name in self._agents:
                 raise _invalid("handler", f"the app has an agent or handler {name!r} already")
             self._agents[name] = handler
@@ -114,6 +123,10 @@ class App:
             model = self._models[name] = resolve_model(model)
         return model
 
+    def price(self, name: str) -> Price | None:
+        """What a model costs, if that was said."""
+        return self._prices.get(name)
+
     def check(self) -> None:
         """Raise a `SetupError` or `Invalid` if an agent's model could never answer, for example
         without an API key."""
@@ -148,6 +161,17 @@ def _checked_models(models: Any) -> dict[str, Model | str]:
         if not isinstance(model, str | Model):
             raise _invalid(f"model {name!r}", f"{model!r:.80} is no model and no model string")
     return dict(models)
+
+
+def _checked_prices(prices: Any, models: Mapping[str, Any]) -> dict[str, Price]:
+    if not isinstance(prices, Mapping):
+        raise _invalid("prices", "prices map names of models to prices")
+    for name, price in prices.items():
+        if name not in models:
+            raise _unknown("model", str(name), models, of="prices: ")
+        if not isinstance(price, Price):
+            raise _invalid("prices", f"{price!r:.80} of model {name!r} is no Price")
+    return dict(prices)
 
 
 def _checked_agents(agents: Any, models: Mapping[str, Any]) -> dict[str, Agent]:

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Protocol, cast, get_args
 from typing_extensions import TypeVar
 
 from changeover_shared import _identifiers
+from changeover_shared._budget import checked_budget
 from changeover_shared._errors import Invalid, TooLarge
 from changeover_shared._items import (
     AssistantMessage,
@@ -212,6 +213,7 @@ class Handler(Agent):
         _identifiers.name(self.name, field="handler")
         where = f"handler {self.name!r}"
         check_policy(self.policy, where)
+        checked_budget(self.budget, where)
         if not inspect.iscoroutinefunction(inspect.unwrap(self.function)):
             raise _invalid(where, f"{self.function!r:.80} is not async def", "nothing was started")
         try:

@@ -28,6 +28,7 @@ from changeover_worker._session.signals import Moment, reached
 from changeover_worker._stopping import stop
 from changeover_worker._tools.output import as_json
 from changeover_worker._tools.runner import said_by, told
+from changeover_worker._turn.budget import used_up
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Setup, Tail, new_step_id
 from changeover_worker._turn.durable import ModelCall, SayCall, SleepCall, SteeringCall, StepCall
 from changeover_worker._turn.ending import fail
@@ -44,7 +45,6 @@ from changeover_worker._turn.handler import (
     steered,
 )
 from changeover_worker._turn.retry import reopened
-from changeover_worker._turn.steps import step_limit
 
 HELD_SLEEP_MS: Final = 1000
 """The longest sleep that a worker waits out."""
@@ -187,15 +187,15 @@ class HandlerCalls:
     async def _opened(self, model: str) -> bool:
         """Open the model step that is next, once the pause before it is over; whether to ask."""
         run, execution = self._running, self._execution
-        if execution.next_step >= run.settings.max_steps:
-            failure = step_limit(run.settings.max_steps)
+        failure = used_up(execution, run.limits)
+        if failure is not None:
             await run.write(fail(run.loaded.checkpoint, failure, now_ms=run.now_ms))
             return False
         retry = execution.retry
         if retry and not await pause_until(run, retry.until_ms):
             return False
         step_id = new_step_id(self._turn_id, execution.next_step)
-        onward = Onward(step_id, model, run.settings.max_steps)
+        onward = Onward(step_id, model, run.limits)
         open_again = reopened if retry else opened
         await run.write(open_again(run.loaded.checkpoint, onward, now_ms=run.now_ms))
         return self.may_go_on

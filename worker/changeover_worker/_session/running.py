@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from structlog.typing import FilteringBoundLogger
 
+from changeover_shared._budget import NO_BUDGET
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._words import GiveUp
@@ -19,6 +20,7 @@ from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._tools.threads import Threads
+from changeover_worker._turn.budget import Limits
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
 from changeover_worker._turn.quarantine import quarantined
 
@@ -80,7 +82,16 @@ class Running:
         return Onward(
             step_id=None if self.held.leaving else new_step_id(turn_id, index),
             model=str(self.loaded.checkpoint.model),
-            max_steps=self.settings.max_steps,
+            limits=self.limits,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """What a turn may use here."""
+        return Limits(
+            self.settings.max_steps,
+            self.agent.budget or NO_BUDGET,
+            self.app.price(str(self.loaded.checkpoint.model)),
         )
 
     def stop_if_lost(self) -> None:

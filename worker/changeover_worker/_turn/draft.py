@@ -14,6 +14,7 @@ from changeover_shared._ops import TurnOp
 from changeover_shared._results import TurnRecord
 from changeover_shared._store.records import Commit, NewWait
 from changeover_shared._words import CommitKind, Ending, Next
+from changeover_worker._turn.budget import Limits
 from changeover_worker._turn.execution import effects_ahead
 
 _ENDS: Final[Mapping[Ending | None, Literal["", "completed", "failed", "aborted"]]] = {
@@ -65,7 +66,7 @@ class Onward:
     step_id: str | None
     """The next step's id; None leaves the turn at the boundary, for another worker."""
     model: str
-    max_steps: int
+    limits: Limits
     steers: tuple[Taken, ...] = ()
     """Messages that the turn takes in with the next step; all of them may join."""
 

@@ -6,10 +6,12 @@ model: they start and end in the same commit (`at_once.py`). So does a message t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Final
 
+from changeover_shared._budget import Budget
 from changeover_shared._checkpoint import Checkpoint, Execution
 from changeover_shared._events import (
     Event,
@@ -122,6 +124,7 @@ def _start_message(
         submission_ids=(first, *more),
         started_at_ms=now_ms,
         first_item=first_item,
+        budget=_tightest(op.budget for _, op in inputs),
     )
     events: list[Event] = []
     known = all(op.model is None or op.model in setup.models for _, op in inputs)
@@ -150,6 +153,12 @@ def _start_message(
         return draft
     unknown = unknown_model(str(inputs[0][1].model))
     return fail_at_start(draft, unknown, now_ms=now_ms)
+
+
+def _tightest(budgets: Iterable[Budget | None]) -> Budget | None:
+    """What all of them allow; None if none limits anything."""
+    found = [budget for budget in budgets if budget is not None]
+    return reduce(Budget.within, found) if found else None
 
 
 def fail_at_start(draft: Draft, failure: Failure, *, now_ms: int) -> Draft:

@@ -19,11 +19,12 @@ from dataclasses import replace
 from typing import Final
 
 from changeover_shared._checkpoint import Checkpoint, Execution, PendingCall
-from changeover_shared._events import AssistantSaid, Event, Failure, ToolCallBegin, Warned
+from changeover_shared._events import AssistantSaid, Event, ToolCallBegin, Warned
 from changeover_shared._items import AssistantMessage, Item, ToolResult
 from changeover_shared._words import CommitKind, Effect, StepEnding
 from changeover_worker._models.contents import is_whole
 from changeover_worker._models.model import ModelResponse
+from changeover_worker._turn.budget import used_up
 from changeover_worker._turn.control import ended_by_call
 from changeover_worker._turn.draft import Draft, Onward, Tail, ranges
 from changeover_worker._turn.ending import complete, fail
@@ -123,8 +124,9 @@ def advance(
     if ended is not None:
         interim = Draft(kind, execution.turn_id, changed, progress=progress, events=events)
         return replace(ended, interim=interim)
-    if execution.next_step >= onward.max_steps:
-        return fail(changed, step_limit(onward.max_steps), now_ms=now_ms, events=events)
+    over = used_up(execution, onward.limits)
+    if over is not None:
+        return fail(changed, over, now_ms=now_ms, events=events)
     closed, items = close_group(execution)
     closed = closed.model_copy(update={"phase": "model"})
     begun = next_step(checkpoint, closed, onward, now_ms=now_ms)
@@ -223,11 +225,3 @@ def _unused(wanted: str, used: set[str]) -> str:
     while call_id in used:
         call_id = f"{wanted}_{next(numbers)}"
     return call_id
-
-
-def step_limit(max_steps: int) -> Failure:
-    """Why a turn that asks its model too often ends."""
-    return Failure(
-        kind="step_limit",
-        message=f"turn reached the configured limit of {max_steps} model steps",
-    )
