@@ -93,6 +93,8 @@ HOME = FLEET.of("telegram:42")
         (FLEET.schedules.due, Owner("schedules", "due")),
         (FLEET.schedules.named("meta"), Owner("schedules", "meta")),
         (FLEET.limits.permits("tenant", "acme"), Owner("limit", "tenant:acme")),
+        (FLEET.alarm, Owner("bell", "!alarm")),
+        (FLEET.agents, Owner("fleet", "agents")),
         (AT.named("graves"), Owner("partition", "graves", 17)),
         (AT.ready("a.b@1"), Owner("ready", "a.b@1", 17)),
         (AT.solo("a.b@1"), Owner("ready", "a.b@1!solo", 17)),

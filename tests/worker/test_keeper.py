@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,15 @@ import pytest
 from structlog.testing import LogCapture
 
 from changeover import Client
-from changeover_shared._errors import LeaseExpired, LeaseGone, LeaseLost, StoreUnavailable
+from changeover_shared._errors import Busy, LeaseExpired, LeaseGone, LeaseLost, StoreUnavailable
 from changeover_shared._identifiers import new_incarnation
 from changeover_shared._results import WorkerInfo
 from changeover_shared._server.connect import sync_client
 from changeover_shared._server.url import parse_url
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
-from changeover_shared._words import GiveUp
+from changeover_shared._store.records import Commit
+from changeover_shared._words import CommitKind, GiveUp
 from changeover_worker._process.keeper import LeaseKeeper, trust
 from changeover_worker._process.outage import Outage
 from changeover_worker._process.permits import Permits
@@ -131,6 +132,45 @@ async def test_a_control_that_waits_reaches_the_session(url: str) -> None:
         await at.store.executor.command("HSET", alerts, held.lease.session_id, "5")
         await eventually(lambda: held.ctl_epoch == 5, "the alert")
         assert held.lost is None
+
+
+@pytest.mark.parametrize("policy", [None, "interrupt", "rollback"])
+async def test_an_interrupt_is_heard_of_long_before_the_next_renewal(url: str, policy: Any) -> None:
+    """By a worker whose turn writes nothing; others in its partition are renewed, and no more."""
+    async with keeping(url, lease="3h", renew="1h", margin="1s") as at:
+        held = await at.hold()
+        opened = Commit("k1", 0, "t_1", CommitKind.START, "{}", take=(1,))
+        await at.store.commit(held.lease, opened)
+        async with Client(url, settings=at.settings) as client:
+            if policy is None:
+                assert (await client.interrupt("s:1")).answer == "accepted"
+            else:
+                await client.submit("s:1", "stop", policy=policy)
+        await eventually(lambda: held.interrupted, "the interrupt")
+        assert held.lost is None
+
+
+@pytest.mark.parametrize("policy", ["enqueue", "steer", "join", "latest", "reject"])
+async def test_what_stops_nothing_raises_no_alarm(url: str, policy: Any) -> None:
+    async with keeping(url, lease="3h", renew="1h", margin="1s") as at:
+        held = await at.hold()
+        opened = Commit("k1", 0, "t_1", CommitKind.START, "{}", take=(1,))
+        await at.store.commit(held.lease, opened)
+        async with Client(url, settings=at.settings) as client:
+            with suppress(Busy):
+                await client.submit("s:1", "more", policy=policy)
+        assert await at.store.read_alarms() == {}
+
+
+async def test_an_agents_default_may_stop_the_turn_and_is_told_of(url: str) -> None:
+    async with keeping(url, lease="3h", renew="1h", margin="1s") as at:
+        await at.store.tell_policies({"assistant": "interrupt"})
+        held = await at.hold()
+        opened = Commit("k1", 0, "t_1", CommitKind.START, "{}", take=(1,))
+        await at.store.commit(held.lease, opened)
+        async with Client(url, settings=at.settings) as client:
+            await client.submit("s:1", "stop")
+        await eventually(lambda: held.interrupted, "the interrupt")
 
 
 async def test_an_evicted_session_is_stopped(url: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from changeover_shared._events import StepStarted, SubmissionMerged
+from changeover_shared._events import StepStarted, SubmissionMerged, ToolCallEnd
 from changeover_shared._items import StepRecord, UserMessage
 from changeover_shared._ops import MessageOp
 from changeover_worker import Agent, App, Turn
@@ -138,8 +138,29 @@ async def test_a_steer_that_is_taken_back_at_the_last_moment_costs_the_turn_noth
         assert await on.ending("s1") == "cancelled"
         assert (await on.ending(), await on.ending("s2")) == ("completed", "completed")
         assert tool.ran == (kind != "retry")
+        ends = [event for event in await on.events() if isinstance(event, ToolCallEnd)]
+        assert [end.unknown for end in ends] == {"result": [False], "recover": [True]}.get(kind, [])
         texts = [item.text for item in await items_of(on) if isinstance(item, UserMessage)]
         assert texts == ["go", "s2"]
+
+
+async def test_what_was_left_at_one_boundary_is_taken_at_the_next() -> None:
+    """After a commit that was to take what had gone, what waits is read again."""
+    async with bench() as on:
+        tool = Blocking("look")
+        model = ScriptedModel(call("look"), call("look"), say("ok"))
+
+        async def act() -> None:
+            await on.submit("s1", "s1", policy="steer")
+            await on.submit("s2", "s2", policy="steer")
+            before("result", back)
+
+        async def back() -> None:
+            assert (await on.stores.producer.cancel("s", "s1")).word == "CANCELLED"
+
+        await steered_in_the_tool(on, app_of(model, tool.tool), tool, act)
+        assert await turns_of(on) == [(("m1", "s2"), "completed")]
+        assert [said(request) for request in model.requests] == [["go"], ["go"], ["go", "s2"]]
 
 
 def _once(first: Any) -> Any:
@@ -261,11 +282,15 @@ async def test_looking_for_steers_costs_one_read_at_a_boundary_and_none_elsewher
             return await read(session_id)
 
         on.stores.worker.read_position = counted  # type: ignore[method-assign]
-        tool = Blocking("look")
-        tool.go.set()
-        model = ScriptedModel(call("look"), call("look"), say("ok"))
+        one, two = Blocking("one"), Blocking("two")
+        two.go.set()
+        model = ScriptedModel(calls(call("one"), call("two")), call("two"), say("ok"))
         await on.submit("go")
-        await on.run(app_of(model, tool.tool))
+        run, _ = await on.begin(app_of(model, one.tool, two.tool))
+        await until_so(lambda: has_ended(on, 1), "the first result is committed")
+        assert looks == 0
+        one.go.set()
+        await run
         assert (looks, len(model.requests)) == (2, 3)
 
 

@@ -19,7 +19,8 @@ class AgentPolicies:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._known: Mapping[str, Wish] = {}
+        self.known: Mapping[str, Wish] = {}
+        """What was read last."""
         self._until = 0.0
 
     async def read(self) -> Mapping[str, Wish]:
@@ -29,6 +30,6 @@ class AgentPolicies:
         """
         if time.monotonic() >= self._until:
             flat = await self._fleet.executor.command("HGETALL", self._fleet.keys.agents)
-            self._known = defaults_of(decode.agent_policies(flat))
+            self.known = defaults_of(decode.agent_policies(flat))
             self._until = time.monotonic() + KNOWN_S
-        return self._known
+        return self.known

@@ -186,6 +186,12 @@ class Keys:
         return ScheduleKeys(self.prefix)
 
     @property
+    def alarm(self) -> str:
+        """Partitions with a control that waits for a holder, by the time of the ring. A hint only;
+        beside the bells, and no route is called so."""
+        return self.bell("!alarm")
+
+    @property
     def config(self) -> str:
         """What the fleet was created with, as JSON."""
         return f"{self.prefix}:config"

@@ -393,6 +393,15 @@ class LeaseStore:
         )
         return (bells[found[0].decode()], int(found[1])) if found else None
 
+    async def read_alarms(self) -> dict[int, int]:
+        """Partitions with a control that waits for a holder, and when each was told last.
+
+        Tried once. Raises `StoreUnavailable`.
+        """
+        asked = self._fleet.executor.command("ZRANGE", self.keys.alarm, 0, -1, "WITHSCORES")
+        flat = await self._once(asked)
+        return {int(member): int(float(score)) for member, score in decode.pairs(flat)}
+
     async def register(self, incarnation: str, info: WorkerInfo) -> None:
         """Say what this incarnation is, for people. Raises `StoreUnavailable`."""
         await self._once(

@@ -15,6 +15,7 @@ from typing import Any
 from changeover_shared._errors import ChangeoverError, Invalid, PayloadError, StoreUnavailable
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
+from changeover_shared._policies import ENQUEUE
 from changeover_shared._results import Pause, TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store import decode, requests
@@ -428,13 +429,25 @@ class Store:
         return attempt.batch[i].durability or self.settings.durability
 
     async def _ring(self, attempt: Attempts) -> None:
-        """Wake workers. Only a hint: a ring that is lost costs a second, not a session."""
+        """Wake workers, and tell those whose turn is to stop. Only hints: a ring that is lost costs
+        a second, not a session, and an alarm the time until the lease is renewed."""
         rung = {
             (answer.route, self.keys.of(attempt.batch[i].session_id).partition)
             for i, answer in attempt.accepted.items()
             if answer.status is Status.READY and answer.route
         }
         await self._fleet.ring(sorted(rung))
+        stopped = {
+            self.keys.of(attempt.batch[i].session_id).partition
+            for i, answer in attempt.accepted.items()
+            if answer.status is Status.HELD and self._stops(attempt.batch[i], answer)
+        }
+        await self._fleet.raise_alarm(sorted(stopped))
+
+    def _stops(self, asked: Submit, answer: Submitted) -> bool:
+        """Whether a submission stops the turn that it found."""
+        wish = self._policies.known.get(answer.agent, ENQUEUE)
+        return asked.cls == "ctl" or (asked.policy or wish.policy) in ("interrupt", "rollback")
 
 
 def _snapshot(payloads: SessionPayloads, values: Sequence[Any], *, strict: bool) -> Snapshot | None:

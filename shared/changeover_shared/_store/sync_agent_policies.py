@@ -20,7 +20,8 @@ class SyncAgentPolicies:
 
     def __init__(self, fleet: SyncFleet) -> None:
         self._fleet = fleet
-        self._known: Mapping[str, Wish] = {}
+        self.known: Mapping[str, Wish] = {}
+        """What was read last."""
         self._until = 0.0
 
     def read(self) -> Mapping[str, Wish]:
@@ -30,6 +31,6 @@ class SyncAgentPolicies:
         """
         if time.monotonic() >= self._until:
             flat = self._fleet.executor.command("HGETALL", self._fleet.keys.agents)
-            self._known = defaults_of(decode.agent_policies(flat))
+            self.known = defaults_of(decode.agent_policies(flat))
             self._until = time.monotonic() + KNOWN_S
-        return self._known
+        return self.known

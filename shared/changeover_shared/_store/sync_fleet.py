@@ -43,6 +43,8 @@ S = TypeVar("S", bound=Slot)
 
 BELL_MS = 3_600_000
 """How long a bell that nobody listens to is kept: the sweep of whoever comes later rings anew."""
+ALARM_MS = 60_000
+"""How long an alarm is kept: by then every lease has been renewed."""
 PAUSE_S = 0.1
 """How long to wait before a request is repeated whose answer is not final."""
 REPEATS = 8
@@ -280,6 +282,14 @@ class SyncFleet:
                 commands += [("ZADD", bell, "NX", *found), ("PEXPIRE", bell, BELL_MS)]
             with suppress(StoreUnavailable):
                 self.executor.commands(commands)
+
+    def raise_alarm(self, partitions: Iterable[int]) -> None:
+        """Have holders in these partitions look for controls now. A hint: never raises."""
+        found = [part for one in partitions for part in (self.clock.now_ms(), one)]
+        if found:
+            alarm = self.keys.alarm
+            with suppress(StoreUnavailable):
+                self.executor.commands([("ZADD", alarm, *found), ("PEXPIRE", alarm, ALARM_MS)])
 
     def _call(self, request: Request) -> Call:
         """A request as it is run on its partition's server, whichever that is by then."""

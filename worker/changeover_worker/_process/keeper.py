@@ -44,6 +44,8 @@ from changeover_worker._session.held import Held
 
 BATCH = 200
 """The most leases that one call renews: 0.6 ms of Redis."""
+ALARM_S = 1.0
+"""How often a worker that holds something asks whether a control waits for anybody."""
 
 Describe = Callable[[], WorkerInfo]
 """Says what the registry should know of this worker; called from the keeper's thread."""
@@ -169,6 +171,7 @@ class LeaseKeeper:
         ping = partial(store.executor.on_every_primary, "PING")
         loops = (
             asyncio.create_task(self._renewals(store)),
+            asyncio.create_task(self._alarms(store)),
             asyncio.create_task(self._watch()),
             asyncio.create_task(self._vitals.watch(ping)),
         )
@@ -194,6 +197,23 @@ class LeaseKeeper:
             soon = uniform(0.5, 1.0) * min(1.0, self._renew_s / 10)
             await asyncio.sleep(0.05)  # hurried or not, never more than 20 rounds a second
             await _within(self._renew_s if answered else soon, self._hurry)
+
+    async def _alarms(self, store: LeaseStore) -> None:
+        """Renew at once, and so be told of controls, where somebody says that one waits."""
+        known: dict[int, int] = {}
+        while True:
+            await asyncio.sleep(ALARM_S)
+            if not self._keeps():
+                continue
+            try:
+                async with asyncio.timeout(self._renew_s / 2):
+                    found = await store.read_alarms()
+            except (StoreUnavailable, TimeoutError):
+                continue
+            rung = {partition for partition, at in found.items() if known.get(partition) != at}
+            known = found
+            mine = [one for one in self._keeps() if one.partition in rung]
+            await asyncio.gather(*(self._renew(store, *each) for each in batches(mine)))
 
     async def _renew_all(self, store: LeaseStore) -> bool:
         """One round: everything held and the registry's entry, in one tick; before it, permits."""

@@ -144,8 +144,8 @@ class Commits:
         answer = await self._recorder.commit(commit)
         await reached(Moment.AFTER_COMMIT, session_id, draft.kind)
         if isinstance(answer, CommitRefused):
-            # Something that was to be taken has gone: what is known to wait is not what waits.
-            self._loaded.fresh = self._loaded.fresh and answer.word != "INPUT"
+            if answer.word == "INPUT":
+                self._loaded.doubt_arrivals()
             if answer.word == "REWOUND":
                 # A failover forgot what had been acknowledged: people should know.
                 self._log.warning(

@@ -55,6 +55,7 @@ class Loaded:
         "_known_n",
         "_shortened",
         "_shown",
+        "_stale",
         "_store",
         "_waiting",
         "agent",
@@ -93,6 +94,7 @@ class Loaded:
         self.context: Mapping[str, str] = {}
         self.fresh = True
         """Whether everything that waits is known."""
+        self._stale = False
         self.taken_over = False
         """Whether the holder before ended without handing it off, and no commit counts it yet."""
         self._waiting = Work((), ())
@@ -132,7 +134,11 @@ class Loaded:
         )
         self._set_inbox(work, inbox)
         self._known_n = max([self._known_n, *(input.n for input in work.waiting)])
-        self.fresh = True
+        self.fresh, self._stale = True, False
+
+    def doubt_arrivals(self) -> None:
+        """Something that was known to wait has gone: read what waits before it is used again."""
+        self.fresh, self._stale = False, True
 
     async def look_for_arrivals(self) -> None:
         """Ask whether more has come since a commit said so, and read it."""
@@ -176,7 +182,7 @@ class Loaded:
             waiting=tuple(w for w in self._waiting.waiting if w.n not in draft.take),
             waits=self._waiting.waits,
         )
-        self.fresh = committed.n <= self._known_n
+        self.fresh = committed.n <= self._known_n and not self._stale
 
     async def _set(
         self, head: Head, work: Work, inbox: tuple[InboxEntry, ...], body: bytes | None
@@ -198,7 +204,7 @@ class Loaded:
         """The turn that a control waited for when the head was read, or ''."""
         self._set_inbox(work, inbox)
         self._known_n = head.n
-        self.fresh = True
+        self.fresh, self._stale = True, False
 
     def _decode(self, body: bytes | None, head: Head) -> Checkpoint:
         if body is None:
