@@ -19,20 +19,19 @@ Role = Literal["producer", "worker", "operator"]
 
 _EVERYBODY: Final = (
     "evalsha", "script|load", "info", "cluster|slots", "get", "set", "time", "incr", "pexpire",
-    "zadd",
+    "zadd", "hkeys", "hmget", "zrange",
 )  # fmt: skip
-"""Joining a fleet, finding a server, running scripts, ringing, waiting for durability."""
+"""Joining a fleet, finding a server, running scripts, ringing, durability, schedules."""
 _PRODUCER: Final = (
-    "hget", "hgetall", "hkeys", "hmget", "xrange", "xread", "xrevrange", "zcard", "zrank",
-    "zrevrangebyscore", "zscore",
+    "hget", "hgetall", "xrange", "xread", "xrevrange", "zcard", "zrank", "zrevrangebyscore",
+    "zscore",
 )  # fmt: skip
 _WORKER: Final = (
-    "bzpopmin", "del", "hdel", "hget", "hgetall", "hmget", "hset", "xrange", "xrevrange", "zrange",
-    "zrem",
+    "bzpopmin", "del", "hdel", "hget", "hgetall", "hset", "xrange", "xrevrange", "zrem",
 )  # fmt: skip
 _OPERATOR: Final = (
     *_PRODUCER, "cluster|info", "cluster|nodes", "config|get", "exists", "hdel", "hscan",
-    "memory|usage", "pttl", "scan", "xlen", "zcount", "zinter", "zrange", "zscan",
+    "memory|usage", "pttl", "scan", "xlen", "zcount", "zinter", "zscan",
 )  # fmt: skip
 COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = {
     "producer": (*_EVERYBODY, *_PRODUCER),

@@ -233,7 +233,7 @@ def test_the_inbox_shows_what_has_not_ended(run: Run, session: str, url: str) ->
         (1, "m1", None),
     ]
     assert set(listed["items"][0]) == {
-        "n", "submission_id", "turn_id", "size", "accepted_at_ms", "op",
+        "n", "submission_id", "turn_id", "size", "accepted_at_ms", "due_at_ms", "op",
     }  # fmt: skip
     assert "waits  m2  second" in run("show", session, "--inbox").out
 

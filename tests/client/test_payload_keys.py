@@ -9,9 +9,11 @@ import pytest
 
 from changeover import Operator, PayloadKeyMissing
 from changeover._client import Client
+from changeover_worker._process.firing import Firing
 from tests.client.conftest import World
 from tests.support.acting import Acting
 from tests.support.payload_keys import KeyFiles, joined
+from tests.support.working import capture
 
 OLD = "66687aadf862bd77"
 NEW = "72cd6e8422c407fb"
@@ -82,6 +84,37 @@ async def test_a_session_that_cannot_be_read_hides_no_other(world: World, tmp_pa
     with pytest.raises(PayloadKeyMissing):
         await new.session("s:old")
     assert (await new.purge(idle_for="0s")).sessions == ("s:new", "s:old")
+
+
+async def test_a_schedule_needs_its_key_until_it_is_served(world: World, tmp_path: Path) -> None:
+    """Then it is written anew, with the key that encrypts by then."""
+    keys = KeyFiles(tmp_path)
+    old, _ = await operator(world, keys, "old")
+    kept = await old.schedule("daily", "s:1", "hello", every="1d")
+    assert (await old.schedule("daily", "s:1", "hello", every="1d")).due_at_ms == kept.due_at_ms
+    both = await joined(world.stores, keys.settings("new", "old", agent="assistant"))
+    client, _ = await operator(world, keys, "new", "old")
+    assert await counted(client) == {OLD: (True, 0), NEW: (True, 0)}
+    await Firing(both.worker, capture()[0]).look(kept.due_at_ms)
+    assert await counted(client) == {NEW: (True, 1)}
+    (one,) = (await client.schedules()).items
+    assert (one.text, one.due_at_ms) == ("hello", kept.due_at_ms + 86_400_000)
+
+
+async def test_a_leader_without_the_key_leaves_a_schedule_to_others(
+    world: World, tmp_path: Path
+) -> None:
+    keys = KeyFiles(tmp_path)
+    old, _ = await operator(world, keys, "old")
+    kept = await old.schedule("daily", "s:1", "hello", every="1d")
+    await operator(world, keys, "new", "old")
+    without = await joined(world.stores, keys.settings("new", agent="assistant"))
+    log, entries = capture()
+    await Firing(without.worker, log).look(kept.due_at_ms)
+    assert [one["code"] for one in entries.entries] == ["payload_key_missing"]
+    (one,) = (await old.schedules()).items
+    assert (one.text, one.due_at_ms) == ("hello", kept.due_at_ms)
+    assert await world.stores.producer.snapshot("s:1") is None
 
 
 @pytest.mark.parametrize("kept", ["context", "prefix", "interrupt", "waiting"])

@@ -116,13 +116,16 @@ async def everything(client: Client) -> None:
     await client.resume_session("s:1", "s:2")
     await client.submit("s:3", secret("deleted"), agent="nobody")
     assert await client.delete("s:3", reason=secret("deletion"))
+    await client.schedule(
+        "s", "s:5", secret("schedule"), cron="0 0 1 1 *", context={"to": secret("to")}
+    )
     # What is left: one that waits, for ever, and one that was interrupted before anybody took it.
     await client.submit("s:4", secret("unread"), agent="nobody")
 
 
 async def told(operator: Operator) -> str:
     """Whatever a client can read of the sessions."""
-    found: list[object] = [await operator.sessions()]
+    found: list[object] = [await operator.sessions(), await operator.schedules()]
     for session in ("s:1", "s:2", "s:4"):
         found.append(await operator.view(session))
         found += [
@@ -173,6 +176,7 @@ async def test_nothing_that_was_said_is_in_redis(
         "message", "author", "url", "file", "context", "metadata", "question", "model", "more",
         "hanging", "waiting", "reason", "form", "closing", "unread", "argument", "result",
         "answer", "error", "streamed", "step", "stepname", "said", "raised", "output",
+        "schedule",
     }  # fmt: skip
     found = set(re.findall(rf"{MARK}-([a-z]+)-1a2b", read))
     assert shown - {"unread"} <= found, "what a client with the key is shown"
@@ -185,7 +189,7 @@ async def test_nothing_that_was_said_is_in_redis(
         assert any(b"s:1" in content for content in places.values())
     else:
         in_redis = {name.decode() for names in everywhere.values() for name in names}
-        assert {*shown, "summary", "deleted", "deletion"} <= in_redis
+        assert {*shown, "summary", "deleted", "deletion", "to"} <= in_redis
         assert everywhere["slow commands"]
 
 

@@ -89,6 +89,7 @@ from changeover_shared._results import (
     Receipt,
     Redriven,
     Refused,
+    Schedule,
     SessionInfo,
     TranscriptItem,
     TurnRecord,
@@ -573,6 +574,12 @@ RESULTS: list[tuple[Any, str, str]] = [
         ('{"queue":"q","state":"open","ready":0,"oldest_ms":null,"running":0,"parked":0,'
         '"quarantined":0,"workers":0,"paused":null}'),
         '{"queue":"q"}',
+    ),
+    (
+        Schedule(name="n", session_id="s", due_at_ms=7),
+        ('{"name":"n","session_id":"s","due_at_ms":7,"text":null,"agent":null,"queue":null,'
+        '"cron":null,"tz":null,"every_ms":null,"missed":null,"policy":null,"priority":0}'),
+        '{"name":"n","session_id":"s","due_at_ms":7}',
     ),
     (
         WorkerInfo(worker="w", incarnation="w:1"),

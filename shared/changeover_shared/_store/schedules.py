@@ -16,6 +16,7 @@ from changeover_shared._schedules import Planned
 from changeover_shared._store import requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.payloads import SessionPayloads, key_id_of
+from changeover_shared._store.scripts import Value
 
 MOST: Final = 10_000
 """How many schedules a fleet has at most."""
@@ -126,7 +127,7 @@ class Schedules:
     async def move(self, seen: Stored, due_ms: int, *, look_ms: int | None = None) -> bool:
         """Let a schedule be due later, or be tried again at `look_ms`; False when it is another
         one by now. Raises `StoreUnavailable`."""
-        body = b""
+        body: Value = ""
         with suppress(PayloadError):
             # Written anew, it is encrypted with the key that encrypts now.
             body = seen.payloads.open("schedule", seen.body)
