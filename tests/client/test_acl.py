@@ -247,7 +247,7 @@ MEANT_OTHERWISE = {"hdel", "zrem"}
 """Words in the sources that look like commands: what a finding tells a person to type."""
 COMMON = ("fleet", "barrier", "fsync", "replication", "servers", "executor", "wire")
 SOURCES: dict[Role, tuple[str, ...]] = {
-    "producer": ("store", "schedules"),
+    "producer": ("store", "agent_policies", "schedules"),
     "worker": ("lease_store", "schedules"),
     "operator": ("store", "upkeep", "schedules"),
 }

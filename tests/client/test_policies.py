@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from changeover import Busy, Debounce, Invalid, Submission
+from changeover import Busy, Debounce, Invalid, StoreUnavailable, Submission
+from changeover_shared._store.agent_policies import AgentPolicies
 from tests.client.conftest import World
 
 
@@ -87,3 +88,28 @@ async def test_what_workers_say_of_agents_may_be_damaged(world: World) -> None:
         await world.stores.executor.command("HSET", world.stores.worker.keys.agents, agent, entry)
     await world.client.submit("web:1", "hello", agent="bot")
     assert await work_of(world, "web:1") == [("turn", "")]
+
+
+async def test_what_was_known_of_agents_holds_while_their_server_is_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a Cluster that is another server than the session's: a message needs only that one."""
+    await world.stores.worker.tell_policies({"bot": "steer"})
+    await world.client.submit("web:1", "hello", agent="bot")
+    store = world.client._store
+    assert store is not None
+    command = store._fleet.executor.command
+
+    async def away(*args: Any) -> Any:
+        if args[1] == store.keys.agents:
+            raise StoreUnavailable(reason="away")
+        return await command(*args)
+
+    monkeypatch.setattr(store._fleet.executor, "command", away)
+    store._policies._until = 0.0  # as if ten seconds had passed
+    await world.client.submit("web:1", "again", agent="bot")
+    assert await work_of(world, "web:1") == [("steer", ""), ("steer", "")]
+
+    unread = AgentPolicies(store._fleet)
+    with pytest.raises(StoreUnavailable):
+        await unread.read()

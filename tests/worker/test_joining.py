@@ -88,6 +88,19 @@ async def test_what_waits_is_composed_into_turns(
         ]
 
 
+async def test_a_turn_joins_more_than_a_claim_brings_along() -> None:
+    """A claim brings 16 bodies; the others are read."""
+    async with bench() as on:
+        ids = tuple(f"m{n}" for n in range(1, 41))
+        for id in ids:
+            await on.submit(f"text of {id}", id, policy="join")
+        model = ScriptedModel(say("ok"))
+        await on.run(ok(model))
+        assert await turns_of(on) == [ids]
+        texts = [item.text for item in model.requests[0].items]  # type: ignore[union-attr]
+        assert texts == [f"text of {id}" for id in ids]
+
+
 async def test_what_is_gathered_joins_nothing_of_another_policy() -> None:
     async with bench() as on:
         await on.submit("a", "a", policy="join")

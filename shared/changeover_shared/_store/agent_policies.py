@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from changeover_shared._errors import StoreUnavailable
 from changeover_shared._policies import Wish, defaults_of
 from changeover_shared._store import decode
 from changeover_shared._store.fleet import Fleet
@@ -21,15 +22,23 @@ class AgentPolicies:
         self._fleet = fleet
         self.known: Mapping[str, Wish] = {}
         """What was read last."""
+        self._was_read = False
         self._until = 0.0
 
     async def read(self) -> Mapping[str, Wish]:
         """Agent -> what it wants; those that want nothing particular are left out.
 
-        At most ten seconds old. Raises `StoreUnavailable`.
+        At most ten seconds old, and older while the server does not answer that has it. Raises
+        `StoreUnavailable` if it was never read.
         """
         if time.monotonic() >= self._until:
-            flat = await self._fleet.executor.command("HGETALL", self._fleet.keys.agents)
-            self.known = defaults_of(decode.agent_policies(flat))
+            try:
+                flat = await self._fleet.executor.command("HGETALL", self._fleet.keys.agents)
+            except StoreUnavailable:
+                if not self._was_read:
+                    raise
+            else:
+                self.known = defaults_of(decode.agent_policies(flat))
+                self._was_read = True
             self._until = time.monotonic() + KNOWN_S
         return self.known
