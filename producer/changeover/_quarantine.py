@@ -30,7 +30,7 @@ def quarantined_of(snapshot: Snapshot, since_ms: int = 0) -> Quarantined:
         worker=told.worker or _last_holder(snapshot) or None,
         doing=_doing(execution),
         turn_id=head.turn or None,
-        submission_ids=execution.submission_ids if execution else (),
+        submission_ids=_taken(snapshot),
         inbox=sum(1 for one in snapshot.work.waiting if one.kind != "answer" and not one.turn),
     )
     return found.model_copy(update={"why": why(found)})
@@ -71,6 +71,12 @@ def given_up(snapshot: Snapshot, drop: Drop, now_ms: int) -> GivenUp:
     )
 
 
+def _taken(snapshot: Snapshot) -> tuple[str, ...]:
+    """What the open turn has taken."""
+    waiting = snapshot.work.waiting
+    return tuple(one.submission_id for one in waiting if one.turn and one.kind != "answer")
+
+
 def _open_turn(snapshot: Snapshot) -> Execution | None:
     """The turn that is open, if it can be read here."""
     execution = checkpoint_of(snapshot).execution
@@ -98,27 +104,32 @@ def _last_holder(snapshot: Snapshot) -> str:
 
 
 def _record(snapshot: Snapshot, now_ms: int) -> str:
-    """The record of the turn that ends; '' when another release has to read it."""
+    """The record of the turn that ends; what only its checkpoint knows is left out where that
+    cannot be read here."""
     execution, head = _open_turn(snapshot), snapshot.head
-    if execution is None:
-        return ""
     stopped = quarantined_of(snapshot)
-    return TurnRecord(
-        turn_id=execution.turn_id,
-        submission_ids=execution.submission_ids,
+    record = TurnRecord(
+        turn_id=head.turn,
+        submission_ids=stopped.submission_ids,
         ending=Ending.DEAD_LETTERED,
         error=Failure(kind="quarantined", message=stopped.why),
-        usage=execution.usage,
-        steps=execution.next_step,
-        tool_calls=execution.tool_calls,
-        failed_tool_calls=execution.failed_tool_calls,
-        takeovers=execution.takeovers,
-        model=checkpoint_of(snapshot).model,
-        first_item=execution.first_item,
         last_item=head.transcript_n,
-        started_at_ms=execution.started_at_ms,
-        finished_at_ms=max(now_ms, execution.started_at_ms),
-    ).model_dump_json()
+        finished_at_ms=now_ms,
+    )
+    if execution is None:
+        return record.model_dump_json()
+    known = {
+        "usage": execution.usage,
+        "steps": execution.next_step,
+        "tool_calls": execution.tool_calls,
+        "failed_tool_calls": execution.failed_tool_calls,
+        "takeovers": execution.takeovers,
+        "model": checkpoint_of(snapshot).model,
+        "first_item": execution.first_item,
+        "started_at_ms": execution.started_at_ms,
+        "finished_at_ms": max(now_ms, execution.started_at_ms),
+    }
+    return record.model_copy(update=known).model_dump_json()
 
 
 def is_quarantined(snapshot: Snapshot | None) -> bool:

@@ -249,7 +249,7 @@ COMMON = ("fleet", "barrier", "fsync", "replication", "servers", "executor", "wi
 SOURCES: dict[Role, tuple[str, ...]] = {
     "producer": ("store", "agent_policies", "schedules"),
     "worker": ("lease_store", "schedules"),
-    "operator": ("store", "upkeep", "schedules"),
+    "operator": ("store", "upkeep", "quarantine", "schedules"),
 }
 DOCTORS = ("_doctor", "_deep", "_session_look", "_partition_look", "_index_look")
 
