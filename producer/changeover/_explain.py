@@ -30,6 +30,7 @@ Code = Literal[
     "tenant_limit",
     "queue_limit",
     "scheduled",
+    "debouncing",
     "parked",
     "parked_timer",
     "quarantined",
@@ -250,7 +251,8 @@ def _unserved(
 def _idle(
     snapshot: Snapshot, workers: Sequence[WorkerInfo], backlog: Backlog, now_ms: int
 ) -> _Reason:
-    open_dues = [w.due_ms for w in snapshot.work.waiting if not w.turn]
+    waiting = [w for w in snapshot.work.waiting if not w.turn]
+    open_dues = [w.due_ms for w in waiting]
     if not open_dues and not snapshot.head.turn:
         return "idle", "is idle: nothing waits", None, {}
     not_before = int(snapshot.head.raw.get("not_before") or 0)
@@ -259,6 +261,9 @@ def _idle(
         reason = _ready(snapshot, workers, backlog, now_ms)
         if reason[0] in ("no_worker_for_queue", "no_worker_for_agent", "format_too_new"):
             return reason
+    if due > now_ms and any(w.key == "debounce" for w in waiting if w.due_ms == due):
+        text = f"gathers messages: its turn begins in {_span(due - now_ms)} if no more come"
+        return "debouncing", text, None, {"due_ms": due}
     if due > now_ms:
         text = f"waits for its time: due in {_span(due - now_ms)}"
         return "scheduled", text, None, {"due_ms": due}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,6 +213,7 @@ def test_a_session_of_a_newer_format_waits_for_the_newer_release() -> None:
     ("fields", "code"),
     [
         ({"inputs": (waiting(NOW + 60_000),)}, "scheduled"),
+        ({"inputs": (replace(waiting(NOW + 1_000), key="debounce"),)}, "debouncing"),
         ({"inputs": (waiting(NOW - 1),)}, "waiting_for_slot"),
         ({"inputs": (waiting(),), "raw": {"not_before": str(NOW + 4_000)}}, "scheduled"),
         ({"turn": "t_3", "raw": {"not_before": str(NOW + 4_000)}}, "scheduled"),
