@@ -14,7 +14,7 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import Keys, Owner
 from changeover_worker.testing._snapshot import every_key, keys_like
 
-FLEET_FOR_EVER = ("config", "secret")
+FLEET_FOR_EVER = ("agents", "config", "secret")
 INDEXES = ("sessions", "leases", "timers", "quarantine")
 TABLES = ("owners", "stalls", "alerts")
 AFTER_DELETION = ("journal", "receipts", "settled")

@@ -156,7 +156,8 @@ async def test_nothing_is_left_without_an_owner_or_an_end(kind: str) -> None:
         await executor.aclose()
     assert leaks(found, purged=True) == []
     left = {(owner.kind, owner.name) for _, owner in found.owned() if owner.kind != "bell"}
-    assert left <= {("fleet", "config"), ("fleet", "sweep"), ("partition", "meta")}
+    fleets = {("fleet", name) for name in ("config", "agents", "sweep")}
+    assert left <= {*fleets, ("partition", "meta")}
 
 
 async def purge_all(client: Operator, executor: Executor, keys: Keys) -> None:
