@@ -67,6 +67,11 @@ class Sessions:
         self._tasks[task] = held
         task.add_done_callback(self._end)
 
+    def held_before(self, moment: float) -> list[Held]:
+        """What has been held since before a moment of the monotonic clock, the oldest first."""
+        found = [held for held in self._tasks.values() if held.since < moment]
+        return sorted(found, key=lambda held: held.since)
+
     def drain(self) -> None:
         """Ask every session for a hand-off at its next step boundary."""
         self._draining_since = time.monotonic()

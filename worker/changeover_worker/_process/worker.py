@@ -22,6 +22,7 @@ from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._app import App
+from changeover_worker._process.balance import Balance
 from changeover_worker._process.burst import Burst
 from changeover_worker._process.claims import ClaimLoop
 from changeover_worker._process.farewell import FAREWELL_S, close
@@ -204,6 +205,8 @@ class Worker:
         )
         self._start("claims", claims.run())
         self._start("sweep", sweep.run())
+        balance = Balance(store, self._settings, sessions, incarnation=self.incarnation)
+        self._start("balance", balance.run())
         self._start("keeper", _until_ended(keeper))
         if self._burst:
             burst = Burst(store, self._routes, self._slots, claims)

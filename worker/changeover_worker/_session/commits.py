@@ -194,8 +194,8 @@ class Commits:
                 await reached(Moment.PARKED, session_id, event.reason)
 
     def _next(self, draft: Draft) -> Next:
-        draining = self._held.drain_level is not Drain.NO
-        return Next.RELEASE if draining and draft.next is Next.AUTO else draft.next
+        leaves = self._held.moving or self._held.drain_level is not Drain.NO
+        return Next.RELEASE if leaves and draft.next is Next.AUTO else draft.next
 
     def _max_step_ms(self, draft: Draft) -> int:
         known = self._agent.toolbox

@@ -7,6 +7,7 @@ The keeper tells (`alert`, `lose`, `drain`, `drain_now`, from any thread); the r
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
@@ -41,9 +42,11 @@ class Held:
         "drain_level",
         "lease",
         "lost",
+        "moving",
         "partition",
         "refused",
         "seen_epoch",
+        "since",
         "trusted_until",
     )
 
@@ -60,6 +63,9 @@ class Held:
         self.refused = ""
         """The script that refused a write, if that is how the loss was found out."""
         self.drain_level = Drain.NO
+        self.moving = False
+        """Whether another worker should have it after the running turn."""
+        self.since = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._running: tuple[asyncio.Future[Any], ...] = ()
         self._waiters: set[asyncio.Future[None]] = set()
