@@ -20,9 +20,11 @@ from benchmarks._table import table
 from benchmarks.commit_cost import COMMIT_COST
 from benchmarks.drain import DRAIN, DRAIN_AOF
 from benchmarks.encryption import ENCRYPTION
+from benchmarks.fairness import FAIRNESS
 from benchmarks.idle import IDLE
 from benchmarks.interrupt import INTERRUPT
 from benchmarks.latency import LATENCY
+from benchmarks.many_workers import MANY_WORKERS
 from benchmarks.memory import MEMORY
 from benchmarks.submit import SUBMIT
 from benchmarks.waiting import WAITING, WAITING_HTTP
@@ -34,6 +36,8 @@ MEASUREMENTS = (
     LATENCY,
     INTERRUPT,
     IDLE,
+    MANY_WORKERS,
+    FAIRNESS,
     MEMORY,
     WAITING,
     WAITING_HTTP,

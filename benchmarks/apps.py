@@ -12,11 +12,13 @@ MODEL_URL = "BENCHMARKS_MODEL_URL"
 CONSTANT = "one moment, please: " + "x" * 180
 """What every turn is answered with: 200 bytes."""
 _FOR_EVER_S = 3600.0
+_SHORT_S = 0.02
 
 
 def _models() -> dict[str, Model | str]:
     found: dict[str, Model | str] = {
         "constant": ScriptedModel.always(say(CONSTANT)),
+        "short": ScriptedModel.always(say(CONSTANT), delay=_SHORT_S),
         "streaming": ScriptedModel.always(say("word " * 10_000), chunk=5, pause=0.05),
         "slow": ScriptedModel.always(say(CONSTANT), delay=_FOR_EVER_S),
     }

@@ -25,7 +25,7 @@ async def _run(scale: Scale) -> Values:
             await found.warm()
             await _both_registered(found)
             cpu_s = one.cpu_s, two.cpu_s
-            sent = await _sent_by_worker(found, seconds)
+            sent = await sent_by_worker(found, seconds)
             cpu_s = one.cpu_s - cpu_s[0], two.cpu_s - cpu_s[1]
     other, leader = sorted(sum(counts.values()) for counts in sent.values())
     return {
@@ -44,7 +44,7 @@ async def _both_registered(found: Fleet) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _sent_by_worker(found: Fleet, seconds: float) -> dict[str, Counter[str]]:
+async def sent_by_worker(found: Fleet, seconds: float) -> dict[str, Counter[str]]:
     """Worker -> command -> how often it was sent within so many seconds."""
     owners = _owners(found)
     lines = await _monitor(found.server.port, seconds)

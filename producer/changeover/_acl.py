@@ -27,7 +27,7 @@ _PRODUCER: Final = (
     "zscore",
 )  # fmt: skip
 _WORKER: Final = (
-    "bzpopmin", "del", "hdel", "hget", "hgetall", "hset", "xrange", "xrevrange", "zrem",
+    "bzpopmin", "del", "hdel", "hget", "hgetall", "hset", "xrange", "xrevrange", "zcard", "zrem",
 )  # fmt: skip
 _OPERATOR: Final = (
     *_PRODUCER, "cluster|info", "cluster|nodes", "config|get", "exists", "hdel", "hscan",

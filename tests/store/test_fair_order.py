@@ -32,7 +32,7 @@ async def test_the_lowest_priority_waits_for_a_bounded_number_of_the_highest(dri
     low = await put(drive, "low", "patient", -2)
     for i in range(3):
         await put(drive, f"first{i}", "flood", 2)
-    grants = []
+    grants: list[str] = []
     while low.session not in grants:
         await put(drive, f"more{len(grants)}", "flood", 2)
         grants.append(await granted_next(drive, f"n{len(grants)}"))

@@ -22,6 +22,17 @@ def test_a_batch_is_never_larger_than_the_free_slots_or_sixteen(free: int, batch
     assert decide.batch_size(free) == batch
 
 
+@pytest.mark.parametrize(
+    ("free", "rung", "batch"),
+    [(0, 63, 0), (1, 63, 1), (16, 63, 1), (32, 63, 2), (200, 63, 12), (16, 3, 16), (16, 7, 8)],
+)
+def test_one_partition_gets_four_shares_of_what_is_free_while_others_wait(
+    free: int, rung: int, batch: int
+) -> None:
+    """Sixteen of a partition in which one tenant waits would pass by everybody in the others."""
+    assert decide.batch_size(free, rung) == batch
+
+
 def test_eight_batches_are_looked_at() -> None:
     assert decide.window_size(16) == 128
 

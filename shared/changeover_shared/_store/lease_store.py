@@ -381,6 +381,11 @@ class LeaseStore:
         """Wake a worker of the route for these partitions. A hint: never raises."""
         await self._fleet.ring([(route, partition) for partition in partitions])
 
+    async def rung(self, route: str) -> int:
+        """How many partitions wait for somebody to look. Raises `StoreUnavailable`."""
+        asked = self._fleet.executor.command("ZCARD", self.keys.bell(route))
+        return int(await self._once(asked))
+
     async def wait_bell(self, routes: Sequence[str], timeout_s: float) -> tuple[str, int] | None:
         """Wait for a ring: (route, partition), or None when the time is over.
 

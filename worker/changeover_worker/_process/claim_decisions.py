@@ -12,6 +12,8 @@ from typing import Final
 
 BATCH: Final = 16
 """The most sessions that one claim takes, so that a burst spreads over the fleet."""
+SPREAD: Final = 4
+"""How many times its share of the free slots one partition may have at once."""
 WINDOW: Final = 8
 """How many batches of ready sessions are looked at."""
 LISTEN_S: Final = 5.0
@@ -24,9 +26,13 @@ Below = Callable[[int], int]
 """A random whole number from 0 up to and without the given one, as `random.randrange` gives it."""
 
 
-def batch_size(free: int) -> int:
-    """How many sessions to claim with `free` slots."""
-    return min(BATCH, free)
+def batch_size(free: int, rung: int = 0) -> int:
+    """How many sessions to claim with `free` slots while `rung` other partitions have work.
+
+    The order is fair within a partition: a whole batch of one in which a single tenant waits would
+    pass by everybody who waits in the others.
+    """
+    return min(BATCH, free, max(1, SPREAD * free // (rung + 1)))
 
 
 def window_size(batch: int) -> int:

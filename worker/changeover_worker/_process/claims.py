@@ -89,7 +89,7 @@ class ClaimLoop:
                 return
             heard = await self._hear()
             if heard is not None:
-                await self._take(*heard)
+                await self._take(*heard, rung=await self._rung(heard[0]))
 
     async def _has_room(self) -> None:
         """Wait until something may be claimed, or nothing more."""
@@ -142,13 +142,21 @@ class ClaimLoop:
     def _audible(self) -> tuple[str, ...]:
         return decide.audible(self._routes, empty=self._slots.empty, reserved=self._slots.reserved)
 
-    async def _take(self, route: str, partition: int) -> None:
+    async def _rung(self, route: str) -> int:
+        """How many other partitions wait for somebody to look; a hint like the bell itself."""
+        try:
+            async with asyncio.timeout(LOOK_S):
+                return await self._store.rung(route)
+        except (StoreUnavailable, TimeoutError):
+            return 0
+
+    async def _take(self, route: str, partition: int, *, rung: int = 0) -> None:
         async with self._one_at_a_time:
             if not self._slots.free or not self._welcomes(route):
                 await self._store.ring(route, [partition])
                 return
             try:
-                await self._look(route, partition)
+                await self._look(route, partition, rung=rung)
             except StoreUnavailable as error:
                 self._log.warning("warning", code="claim_unanswered", text=str(error))
                 return
@@ -159,9 +167,9 @@ class ClaimLoop:
     def _welcomes(self, route: str) -> bool:
         return self._slots.empty if decide.is_solo(route) else not self._slots.reserved
 
-    async def _look(self, route: str, partition: int) -> None:
+    async def _look(self, route: str, partition: int, *, rung: int = 0) -> None:
         solo = decide.is_solo(route)
-        batch = 1 if solo else decide.batch_size(self._slots.free)
+        batch = 1 if solo else decide.batch_size(self._slots.free, rung)
         async with asyncio.timeout(LOOK_S):
             peeked = await self._store.peek(
                 partition,
