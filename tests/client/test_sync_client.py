@@ -215,3 +215,15 @@ def test_a_source_that_cannot_be_synchronous_is_refused(
     with pytest.raises(SystemExit, match=r"cannot be made synchronous: asyncio\.gather"):
         generate([])
     assert not (tmp_path / "_sync_thing.py").exists()
+
+
+def test_times_are_the_same_without_await(world: SyncWorld) -> None:
+    kept = world.client.schedule("daily", "web:1", "hello", cron="0 9 * * *", tz="Europe/Berlin")
+    assert world.client.schedules().items == (kept,)
+    assert (kept.cron, kept.text, kept.due_at.minute) == ("0 9 * * *", "hello", 0)
+    assert world.client.unschedule("daily")
+    assert not world.client.unschedule("daily")
+    world.client.submit("web:2", "later", id="m1", delay="1h")
+    assert "submission m1 until " in (world.client.session("web:2").waiting or "")
+    with pytest.raises(WaitTimeout, match="it is due at"):
+        world.client.wait("web:2", "m1", timeout="0s")
