@@ -158,7 +158,7 @@ OUTCOME = {
 SESSION = {
     "session_id", "agent", "queue", "status", "tenant", "worker", "model", "turn_id", "seq",
     "first_seq", "revision", "fence", "inbox", "waiting", "usage", "context", "metadata",
-    "parent", "created_at_ms", "updated_at_ms",
+    "parent", "created_at_ms", "updated_at_ms", "stopped",
 }  # fmt: skip
 WORKER = {
     "worker", "incarnation", "build", "host", "pid", "state", "queues", "agents", "slots",
@@ -185,10 +185,10 @@ def test_the_json_of_one_thing_is_one_object(
     assert set(run("submit", session, "x", "--json").json) == RECEIPT
     assert set(run("submit", session, "x", "--wait", "--json").json) == OUTCOME
     assert set(run("interrupt", session, "--json").json) == {
-        "session_id", "answer", "turn_id", "submission_id",
+        "session_id", "answer", "turn_id", "submission_id", "quarantined",
     }  # fmt: skip
     assert set(run("cancel", session, "x", "--json").json) == {
-        "session_id", "submission_id", "answer", "turn_id", "ending",
+        "session_id", "submission_id", "answer", "turn_id", "ending", "quarantined",
     }  # fmt: skip
     assert set(run("explain", session, "--json").json) == {
         "session_id", "code", "text", "remedy", "facts",

@@ -14,7 +14,7 @@ from changeover_shared._store.records import Create, Submit
 from tests.client.conftest import World
 
 NO_TIME = timedelta(0)
-LATER_MS = 4_000_000_000_000
+LATER_MS = 300 * 86_400_000
 HOUR_MS = 3_600_000
 
 
@@ -209,7 +209,7 @@ async def test_a_purge_spares_what_waits_for_its_time(world: World) -> None:
             cls="turn",
             body=encode_op(op),
             create=Create(route="assistant@1", agent="assistant"),
-            due_ms=LATER_MS,
+            due_ms=await world.stores.producer.read_time() + LATER_MS,
             event=Message(text=op.text),
         )
     )

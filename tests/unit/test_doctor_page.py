@@ -13,6 +13,7 @@ SOURCES = (
     "shared/changeover_shared/_server/check.py",
     "shared/changeover_shared/_server/diagnosis.py",
     "shared/changeover_shared/_server/topology.py",
+    "producer/changeover/_doctor.py",
     "producer/changeover/_fleet_health.py",
     "producer/changeover/_tally.py",
     "producer/changeover/_topology.py",

@@ -39,6 +39,7 @@ PAYLOADS = EncryptedPayloads(RING, FLEET_SECRET, fleet="co")
 
 KINDS: tuple[Kind, ...] = (
     "submission", "context", "event", "checkpoint", "item", "prefix", "turn", "row",
+    "schedule",
 )  # fmt: skip
 TEXTS = st.binary(max_size=300) | st.text(max_size=300).map(str.encode)
 
@@ -59,7 +60,8 @@ def test_what_is_stored_opens_again_and_shows_nothing(
     assert isinstance(stored, bytes) and is_sealed(stored)
     assert payloads.open(kind, stored) == plain
     assert len(stored) == len(plain) + OVERHEAD
-    assert plain not in stored or len(plain) < 4
+    # Chance may repeat a few bytes, and the mark of what is encrypted is no secret.
+    assert plain not in stored or len(plain) <= len(MAGIC)
     assert payloads.seal(kind, plain) != stored, "the nonce is another one each time"
 
 

@@ -256,7 +256,7 @@ def test_a_body_is_read_as_older_releases_wrote_it() -> None:
     written = (
         '{"rhythm":{"cron":"30 7 * * 1-5","tz":"Europe/Berlin","every_ms":0,"anchor_ms":7},'
         '"missed":"once","message":{"op":{"type":"message","text":"hello","attachments":[],'
-        '"author":"user","model":null,"metadata":null},"agent":"a","queue":"a","tenant":"",'
+        '"author":"user","model":null,"metadata":null,"budget":null},"agent":"a","queue":"a","tenant":"",'
         '"context":"{}","policy":"","priority":0,"durability":null}}'
     )
     read = Planned.model_validate_json(written)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from changeover_shared._budget import NO_BUDGET, Budget
 from changeover_shared._checkpoint import Execution
 from changeover_shared._events import Failure
 from changeover_worker._models.price import Price
-
-KIND: Final = "budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +42,4 @@ def used_up(execution: Execution, limits: Limits) -> Failure | None:
 
 
 def _over(used: str, budget: str) -> Failure:
-    return Failure(kind=KIND, message=f"turn has used {used}, its budget is {budget}")
+    return Failure(kind="budget", message=f"turn has used {used}, its budget is {budget}")
