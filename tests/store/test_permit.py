@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
-from changeover_shared._store.records import Caps, Permit
+from changeover_shared._store.records import Caps, Create, Permit
+from changeover_worker._process import permits
+from changeover_worker._process.permits import Permits
 from tests.support.driving import TTL_MS, Driver
 
 TWO = Caps(tenant=2)
@@ -105,3 +110,48 @@ async def test_what_steps_aside_says_why_until_it_is_granted(drive: Driver) -> N
     await drive.reap()
     await drive.hold()
     assert "deferred" not in await drive.head()
+
+
+async def test_a_process_extends_all_its_permits_in_calls_of_a_bounded_size(
+    drive: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(permits, "AT_ONCE", 2)
+    store, mine = drive.stores.worker, Permits(Settings(tenant_concurrency=9))
+    sessions = [drive.neighbour(f"p{i}") for i in range(5)]
+    for one in sessions:
+        await one.submit("m1", create=Create(drive.route, "assistant", tenant="acme"))
+    ids = [one.session for one in sessions]
+    at = drive.partition.partition
+    admitted = await mine.admit(store, at, drive.route, ids, nonce="n1", uniform=max)
+    assert admitted.ids == tuple(ids)
+    assert admitted.not_after_ms <= await drive.now() + 5_000
+    soon = await drive.now() + 1_000
+    for name in ids:
+        await drive.redis("ZADD", key(drive), soon, f"{name}|n1")
+    await mine.extend(store)
+    assert [
+        float(await drive.redis("ZSCORE", key(drive), f"{name}|n1")) > soon for name in ids
+    ] == ([True] * 5)
+    await mine.give_back(store, "n1", ids)
+    assert await drive.redis("EXISTS", key(drive)) == 0
+
+
+async def test_a_lease_is_renewed_only_while_its_permit_would_outlive_it(drive: Driver) -> None:
+    """Hole 43."""
+    store = drive.stores.worker
+    mine = Permits(Settings(tenant_concurrency=1, lease="30s"))
+    await drive.submit("m1", create=Create(drive.route, "assistant", tenant="acme"))
+    at = drive.partition.partition
+    await mine.admit(store, at, drive.route, [drive.session], nonce="n1", uniform=max)
+    lease = await drive.hold(nonce="n1")
+    assert mine.lasts(lease) and mine.tenant_of(lease) == "acme"
+    ((permit, until),) = mine._kept.values()
+    mine._kept[drive.session, "n1"] = permit, until - 36
+    assert not mine.lasts(lease)
+    await drive.redis("DEL", key(drive))
+    await drive.neighbour("b").permit("n2")
+    await mine.extend(store)
+    assert not mine.lasts(lease), "another one came first"
+    await drive.neighbour("b").give_back("n2")
+    await mine.extend(store)
+    assert mine.lasts(lease)

@@ -23,6 +23,8 @@ CLAIM_MS: Final = 5_000
 """How long a claim with a permit may be on its way."""
 SLACK_MS: Final = 5_000
 """How far the clocks of two servers may be apart."""
+AT_ONCE: Final = 1000
+"""The most permits that one call extends."""
 ASIDE_MS: Final = (1_000.0, 2_000.0)
 """For how long a session steps aside whose tenant or queue is at its limit."""
 
@@ -100,8 +102,10 @@ class Permits:
         """Ask for everything that is kept again. Raises `StoreUnavailable`."""
         with self._lock:
             asked = [permit for permit, _ in self._kept.values()]
-        if not asked:
-            return
+        for start in range(0, len(asked), AT_ONCE):
+            await self._extend(store, asked[start : start + AT_ONCE])
+
+    async def _extend(self, store: LeaseStore, asked: Sequence[Permit]) -> None:
         asked_at = time.monotonic()
         answers = await store.permit(asked, self.caps, span_ms=self._span_ms)
         over: list[Permit] = []
