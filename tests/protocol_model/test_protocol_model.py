@@ -80,13 +80,13 @@ ELSEWHERE: dict[str, set[str]] = {
     "delete": {"MOVED", "ROUTE", "CONTEXT"},
     "append": {"GAP", "DROPPED"},
     "commit": {"BINDING", "CONTEXT", "TOO_BIG", "ROUTE"},
-    "claim": {"SUSPECT"},
+    "claim": {"SUSPECT", "PAUSED"},
     "reap": {"ROUTE", "NONE", "BUSY"},
     "defer": {"ROUTE", "NONE"},
     "purge": {"KEPT", "NONE"},
 }
-"""Words about what no scenario has: routes, sizes, ids with other contents, prefixes, suspects,
-requests that a careful caller does not make. The tests of each script have them."""
+"""Words about what no scenario has: routes, queues, sizes, ids with other contents, prefixes,
+suspects, requests that a careful caller does not make. The tests of each script have them."""
 
 
 def words_of(name: str) -> set[str]:

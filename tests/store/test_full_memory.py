@@ -163,6 +163,23 @@ async def _pause(drive: Driver) -> Call:
     return drive.pause
 
 
+async def _quarantine(drive: Driver) -> Call:
+    await drive.submit("m1")
+    return drive.stop
+
+
+async def _redrive(drive: Driver) -> Call:
+    await drive.submit("m1")
+    await drive.stop()
+    return drive.redrive
+
+
+async def _dead_letter(drive: Driver) -> Call:
+    await drive.submit("m1")
+    await drive.stop()
+    return drive.dead_letter
+
+
 async def _schedule(drive: Driver) -> Call:
     await drive.schedule()
     return lambda: drive.schedule("s2")
@@ -197,6 +214,9 @@ RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "purge": (_purge, ["PURGED"]),
     "pressure": (_pressure, ["OK"]),
     "pause": (_pause, ["OK"]),
+    "quarantine": (_quarantine, ["OK"]),
+    "redrive": (_redrive, ["OK"]),
+    "dead_letter": (_dead_letter, ["OK"]),
     "reschedule": (_reschedule, ["OK", "2000"]),
     "permit": (_permit, ["OK"]),
 }

@@ -15,9 +15,9 @@ from changeover_shared._store.executor import Executor
 from changeover_shared._store.scripts import Script
 
 ONE_KEY = (
-    "GET", "SET", "PERSIST", "PEXPIRE",
+    "GET", "SET", "PERSIST", "PEXPIRE", "PEXPIREAT",
     "HGET", "HSET", "HSETNX", "HMGET", "HGETALL", "HEXISTS", "HDEL", "HINCRBY", "HRANDFIELD",
-    "ZADD", "ZREM", "ZSCORE", "ZCARD", "ZRANGE",
+    "ZADD", "ZREM", "ZSCORE", "ZCARD", "ZRANGE", "ZREMRANGEBYSCORE",
     "XADD", "XDEL", "XLEN", "XRANGE", "XREVRANGE", "XTRIM",
 )  # fmt: skip
 """Commands whose first argument is their one key."""
