@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 SECONDS ?= 60
+# Tests wait more than they compute, for leases, failovers and other processes.
+JOBS ?= 3
 SEED ?=
 STORM ?=
 BIN := .venv/bin
@@ -30,7 +32,7 @@ demo: .venv/.base  ## Watch a worker be killed in mid-sentence and the session g
 	@$(BIN)/changeover demo
 
 test: .venv/.dev  ## Run all tests; real servers are started where they are installed
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 conformance: .venv/.dev  ## Run the tests of the scripts on every server, and count them
 	@$(BIN)/python -m tests.conformance
