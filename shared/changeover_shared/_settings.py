@@ -61,8 +61,9 @@ class Settings(BaseSettings):
     durability: Durability = "memory"
     """What an accepted submission, and a tool that is not pure, wait for: nothing more than the
     primary's memory, its disk (`fsync`), or its replicas (`replica`)."""
-    durability_timeout: Span = timedelta(milliseconds=500)
-    """How long to wait for the disk or the replicas before saying that they did not confirm."""
+    durability_timeout: Span = Field(default=timedelta(milliseconds=500), le=timedelta(seconds=5))
+    """How long to wait for the disk or the replicas before saying that they did not confirm; at
+    most 5 s, so that the wait ends before its connection counts as lost."""
     durability_replicas: int = Field(default=1, ge=1, le=16)
     """How many replicas must confirm: all that may be promoted."""
     redis_headroom: float = Field(default=0.9, gt=0.0, le=1.0)

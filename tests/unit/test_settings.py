@@ -117,3 +117,9 @@ def test_settings_do_not_change() -> None:
     settings = read_settings()
     with pytest.raises(ValueError, match="frozen"):
         settings.partitions = 8  # type: ignore[misc]
+
+
+def test_a_wait_for_replicas_ends_before_its_connection_counts_as_lost() -> None:
+    assert read_settings(durability_timeout="5s").durability_timeout == timedelta(seconds=5)
+    with pytest.raises(Invalid, match="DURABILITY_TIMEOUT"):
+        read_settings(durability_timeout="6s")
