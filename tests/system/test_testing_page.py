@@ -32,7 +32,7 @@ def test_the_page_shows_the_example_as_it_is() -> None:
 
 def test_the_example_passes(capsys: pytest.CaptureFixture[str]) -> None:
     load(EXAMPLE.read_text("utf-8")).test_a_refund_is_paid_once_wherever_its_worker_dies()
-    assert capsys.readouterr().out.startswith("7 store calls, 49 cases, ")
+    assert capsys.readouterr().out.startswith("8 store calls, 56 cases, ")
 
 
 def test_the_mistake_that_the_page_makes_is_told_as_the_page_says() -> None:
