@@ -82,7 +82,9 @@ class AskedByProducers(Asked):
         may_create=st.booleans(),
     )
     def submit(self, policy: str, key: str, later: bool, may_create: bool) -> None:
-        self._submit(policy=policy, key=key, due=not later, may_create=may_create)
+        # A debounce says itself when it is due; with a time of its own no client sends one.
+        due = not later or policy == "debounce"
+        self._submit(policy=policy, key=key, due=due, may_create=may_create)
 
     @precondition(lambda self: len(self.mirror.model.inputs) < MAX_INBOX)
     @rule()

@@ -201,6 +201,8 @@ class Proxy:
             if link.losing:
                 await link.idle.wait()
         finally:
+            # First of all, for the end of the proxy may cancel what follows.
+            server.close()
             for pump in (requests, replies):
                 pump.cancel()
             await asyncio.gather(requests, replies, return_exceptions=True)
