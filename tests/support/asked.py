@@ -82,8 +82,8 @@ class AskedByProducers(Asked):
         may_create=st.booleans(),
     )
     def submit(self, policy: str, key: str, later: bool, may_create: bool) -> None:
-        # A debounce says itself when it is due; with a time of its own no client sends one.
-        due = not later or policy == "debounce"
+        # With a time of its own no client sends one of these: it says itself when it is due.
+        due = not later or policy in ("debounce", "interrupt", "rollback")
         self._submit(policy=policy, key=key, due=due, may_create=may_create)
 
     @precondition(lambda self: len(self.mirror.model.inputs) < MAX_INBOX)
