@@ -14,6 +14,7 @@ from changeover._tally import Tally, wrong
 from changeover_shared._errors import ServerUnfit
 from changeover_shared._server.check import Finding
 from changeover_shared._store import decode
+from changeover_shared._store.clock import time_ms
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import Keys, Owner, PartitionKeys
 from changeover_shared._store.soundness import Stored
@@ -125,8 +126,7 @@ async def _read(
 
 
 async def _now_ms(executor: Executor) -> int:
-    seconds, micros = await executor.command("TIME")
-    return int(seconds) * 1000 + int(micros) // 1000
+    return time_ms(await executor.command("TIME"))
 
 
 async def _measures(executor: Executor, keys: Keys) -> bool:

@@ -15,6 +15,7 @@ from changeover._tally import Tally, wrong
 from changeover_shared._errors import ServerUnfit
 from changeover_shared._server.check import Finding
 from changeover_shared._store import decode
+from changeover_shared._store.clock import time_ms
 from changeover_shared._store.keys import Keys, Owner, PartitionKeys
 from changeover_shared._store.soundness import Stored
 from changeover_shared._store.sync_executor import SyncExecutor
@@ -122,8 +123,7 @@ def _read(executor: SyncExecutor, looks: Sequence[SessionLook]) -> list[Stored |
 
 
 def _now_ms(executor: SyncExecutor) -> int:
-    seconds, micros = executor.command("TIME")
-    return int(seconds) * 1000 + int(micros) // 1000
+    return time_ms(executor.command("TIME"))
 
 
 def _measures(executor: SyncExecutor, keys: Keys) -> bool:

@@ -25,6 +25,7 @@ from changeover_shared._server.diagnosis import CONFIG_NAMES, server_findings
 from changeover_shared._server.url import Target
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode
+from changeover_shared._store.clock import time_ms
 from changeover_shared._store.keys import Keys, PartitionKeys, ScheduleKeys
 from changeover_shared._store.replication import facts_in
 from changeover_shared._store.sync_executor import SyncExecutor
@@ -130,8 +131,7 @@ def _skews(executor: SyncExecutor) -> dict[str, int]:
     for name, answer in times.items():
         if isinstance(answer, Exception):
             continue
-        seconds, micros = answer
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        now_ms = time_ms(answer)
         executor.clock.saw(now_ms)
         found[name] = mine_ms - now_ms
     return found

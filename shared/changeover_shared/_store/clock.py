@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+
+
+def time_ms(reply: Sequence[bytes]) -> int:
+    """The answer of TIME in milliseconds since 1970."""
+    seconds, micros = map(int, reply)
+    return seconds * 1000 + micros // 1000
 
 
 class ServerClock:

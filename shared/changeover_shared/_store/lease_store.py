@@ -25,7 +25,7 @@ from changeover_shared._policies import AnyPolicy, write_policy
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
-from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.clock import ServerClock, time_ms
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys, PartitionKeys
@@ -461,8 +461,7 @@ class LeaseStore:
 
     async def read_time(self) -> int:
         """Redis's time in milliseconds, asked for now. Raises `StoreUnavailable`."""
-        seconds, micros = await self._once(self._fleet.executor.command("TIME"))
-        return int(seconds) * 1000 + int(micros) // 1000
+        return time_ms(await self._once(self._fleet.executor.command("TIME")))
 
     async def memory(self, *, within_s: float) -> dict[str, Memory]:
         """What each primary uses of what it may use, by its name; nothing where there is no INFO,
@@ -522,7 +521,7 @@ class LeaseStore:
                     key.decode(): value.decode()
                     for key, value in decode.pairs(configs.get(name, ()))
                 },
-                skew_ms=mine_ms - _ms(times[name]) if name in times else 0,
+                skew_ms=mine_ms - time_ms(times[name]) if name in times else 0,
             )
             for name, info in infos.items()
         )
@@ -634,8 +633,3 @@ def _as_outage(error: StoreUnavailable | ServerUnfit) -> StoreUnavailable:
     if isinstance(error, StoreUnavailable):
         return error
     return StoreUnavailable(reason=str(error))
-
-
-def _ms(time_of_server: Sequence[bytes]) -> int:
-    seconds, micros = map(int, time_of_server)
-    return seconds * 1000 + micros // 1000

@@ -11,7 +11,7 @@ from typing import Any
 
 from changeover_shared._errors import Closed, Deleted, UnknownSession
 from changeover_shared._events import SessionQuarantined, SessionRedriven
-from changeover_shared._store import decode, requests
+from changeover_shared._store import requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.records import GivenUp, Head
 from changeover_shared._words import Status
@@ -33,7 +33,7 @@ class Quarantine:
         deadline = time.monotonic() + timeout_s
         number = 0
         while True:
-            head = await self._head(session_id)
+            head = await self._fleet.read_head(session_id)
             if head is None:
                 raise UnknownSession(session_id=session_id)
             if head.status is Status.CLOSED:
@@ -116,10 +116,6 @@ class Quarantine:
     async def _until(self, ask: Any, timeout_s: float) -> list[Any]:
         deadline = time.monotonic() + timeout_s
         return await self._fleet.final(ask, granted=("OK",), deadline=deadline)
-
-    async def _head(self, session_id: str) -> Head | None:
-        key = self._fleet.keys.of(session_id).session(session_id, "head")
-        return decode.head(await self._fleet.executor.command("HGETALL", key))
 
 
 def _redriven(given_up: GivenUp, by: str) -> SessionRedriven:

@@ -21,7 +21,7 @@ from changeover_shared._settings import Durability, Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.agent_policies import AgentPolicies
 from changeover_shared._store.attempts import Answer, Attempts
-from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.clock import ServerClock, time_ms
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import Keys, PartitionKeys
@@ -317,8 +317,7 @@ class Store:
 
     async def read_time(self) -> int:
         """Redis's time, asked for now."""
-        seconds, micros = await self._fleet.executor.command("TIME")
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        now_ms = time_ms(await self._fleet.executor.command("TIME"))
         self.clock.saw(now_ms)
         return now_ms
 

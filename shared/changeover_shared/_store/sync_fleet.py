@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 from changeover_shared._errors import FormatTooNew, NotDurable, PartitionMismatch, StoreUnavailable
 from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Durability, Settings
+from changeover_shared._store import decode
 from changeover_shared._store.barrier import Need
 from changeover_shared._store.calls import Call
-from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.clock import ServerClock, time_ms
 from changeover_shared._store.keys import Keys, Slot
 from changeover_shared._store.limits import Difference, limited, limits_of
 from changeover_shared._store.payloads import (
@@ -31,6 +32,7 @@ from changeover_shared._store.payloads import (
     read_key_ring,
     unencrypted,
 )
+from changeover_shared._store.records import Head
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import Value, script
 from changeover_shared._store.sealing import sealed
@@ -111,14 +113,14 @@ class SyncFleet:
         )
         try:
             read = [("GET", keys.config), ("GET", keys.secret)]
-            stored, secret, (seconds, micros) = executor.commands([*read, ("TIME",)])
+            stored, secret, now = executor.commands([*read, ("TIME",)])
             # A full memory refuses to create a fleet, but not to join one.
             if stored is None:
                 create = ("SET", keys.config, mine, "NX")
                 _, stored, secret = executor.commands([create, *read])
         except StoreUnavailable as error:
             raise StoreUnavailable(reason=error.reason, where=executor.where) from error
-        executor.clock.saw(int(seconds) * 1000 + int(micros) // 1000)
+        executor.clock.saw(time_ms(now))
         fleet = json.loads(stored)
         if fleet["layout"] != LAYOUT:
             raise FormatTooNew(what=f"fleet {settings.prefix!r}", found=str(fleet["layout"]))
@@ -176,6 +178,11 @@ class SyncFleet:
                 except (StoreUnavailable, PartitionMismatch) as error:
                     replies[i] = error
         return replies
+
+    def read_head(self, session_id: str) -> Head | None:
+        """A session's head, without what it holds of the conversation; None when there is none."""
+        key = self.keys.of(session_id).session(session_id, "head")
+        return decode.head(self.executor.command("HGETALL", key))
 
     def final(
         self, ask: Callable[..., Request], *, granted: Container[str], deadline: float

@@ -12,7 +12,7 @@ from typing import Any
 
 from changeover_shared._errors import Closed, Deleted, UnknownSession
 from changeover_shared._events import SessionQuarantined, SessionRedriven
-from changeover_shared._store import decode, requests
+from changeover_shared._store import requests
 from changeover_shared._store.records import GivenUp, Head
 from changeover_shared._store.sync_fleet import SyncFleet
 from changeover_shared._words import Status
@@ -32,7 +32,7 @@ class SyncQuarantine:
         deadline = time.monotonic() + timeout_s
         number = 0
         while True:
-            head = self._head(session_id)
+            head = self._fleet.read_head(session_id)
             if head is None:
                 raise UnknownSession(session_id=session_id)
             if head.status is Status.CLOSED:
@@ -115,10 +115,6 @@ class SyncQuarantine:
     def _until(self, ask: Any, timeout_s: float) -> list[Any]:
         deadline = time.monotonic() + timeout_s
         return self._fleet.final(ask, granted=("OK",), deadline=deadline)
-
-    def _head(self, session_id: str) -> Head | None:
-        key = self._fleet.keys.of(session_id).session(session_id, "head")
-        return decode.head(self._fleet.executor.command("HGETALL", key))
 
 
 def _redriven(given_up: GivenUp, by: str) -> SessionRedriven:

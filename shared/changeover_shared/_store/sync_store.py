@@ -20,7 +20,7 @@ from changeover_shared._results import Pause, TranscriptItem, TurnRecord, Worker
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.attempts import Answer, Attempts
-from changeover_shared._store.clock import ServerClock
+from changeover_shared._store.clock import ServerClock, time_ms
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.payloads import SessionPayloads
 from changeover_shared._store.records import (
@@ -309,8 +309,7 @@ class SyncStore:
 
     def read_time(self) -> int:
         """Redis's time, asked for now."""
-        seconds, micros = self._fleet.executor.command("TIME")
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        now_ms = time_ms(self._fleet.executor.command("TIME"))
         self.clock.saw(now_ms)
         return now_ms
 

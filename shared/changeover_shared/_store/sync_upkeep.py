@@ -17,7 +17,7 @@ from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.payloads import key_id_of
-from changeover_shared._store.records import Head, Standing
+from changeover_shared._store.records import Standing
 from changeover_shared._store.sync_fleet import SyncFleet
 from changeover_shared._units import milliseconds
 from changeover_shared._words import Status
@@ -48,7 +48,7 @@ class SyncUpkeep:
         deadline = time.monotonic() + timeout_s
         life = 0
         while True:
-            head = self._head(session_id)
+            head = self._fleet.read_head(session_id)
             if head is None or (head.status is Status.DELETED and not life):
                 return False
             if life and head.life != life:
@@ -82,7 +82,7 @@ class SyncUpkeep:
         deadline = time.monotonic() + timeout_s
         to_route = route_of(queue)
         while True:
-            head = self._head(session_id)
+            head = self._fleet.read_head(session_id)
             if head is None:
                 return False
             ask = partial(
@@ -224,10 +224,6 @@ class SyncUpkeep:
         """The payload key without which no process joins the fleet; '' when it needs none."""
         stored = self._fleet.executor.command("GET", self._fleet.keys.secret)
         return "" if stored is None else key_id_of(stored)
-
-    def _head(self, session_id: str) -> Head | None:
-        key = self._fleet.keys.of(session_id).session(session_id, "head")
-        return decode.head(self._fleet.executor.command("HGETALL", key))
 
 
 def _needed(values: Sequence[bytes | None]) -> Iterator[str]:

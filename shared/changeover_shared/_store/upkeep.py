@@ -17,7 +17,7 @@ from changeover_shared._store import decode, requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.payloads import key_id_of
-from changeover_shared._store.records import Head, Standing
+from changeover_shared._store.records import Standing
 from changeover_shared._units import milliseconds
 from changeover_shared._words import Status
 
@@ -47,7 +47,7 @@ class Upkeep:
         deadline = time.monotonic() + timeout_s
         life = 0
         while True:
-            head = await self._head(session_id)
+            head = await self._fleet.read_head(session_id)
             if head is None or (head.status is Status.DELETED and not life):
                 return False
             if life and head.life != life:
@@ -81,7 +81,7 @@ class Upkeep:
         deadline = time.monotonic() + timeout_s
         to_route = route_of(queue)
         while True:
-            head = await self._head(session_id)
+            head = await self._fleet.read_head(session_id)
             if head is None:
                 return False
             ask = partial(
@@ -223,10 +223,6 @@ class Upkeep:
         """The payload key without which no process joins the fleet; '' when it needs none."""
         stored = await self._fleet.executor.command("GET", self._fleet.keys.secret)
         return "" if stored is None else key_id_of(stored)
-
-    async def _head(self, session_id: str) -> Head | None:
-        key = self._fleet.keys.of(session_id).session(session_id, "head")
-        return decode.head(await self._fleet.executor.command("HGETALL", key))
 
 
 def _needed(values: Sequence[bytes | None]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from changeover_shared._errors import ExtraMissing
 from changeover_shared._events import Event
 from changeover_shared._items import StepRecord, decode_item
 from changeover_shared._settings import Settings
+from changeover_shared._store.clock import time_ms
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys
 from changeover_shared._store.lease_store import LeaseStore
@@ -237,8 +238,7 @@ class World:
                 await self._own.command("HSET", work, field, "|".join(parts))
 
     async def _now_ms(self) -> int:
-        seconds, micros = await self._own.command("TIME")
-        return int(seconds) * 1000 + int(micros) // 1000
+        return time_ms(await self._own.command("TIME"))
 
 
 @asynccontextmanager
