@@ -5,7 +5,7 @@ in `Event`.
 """
 
 from changeover._client import Client
-from changeover._explain import Explanation
+from changeover._explanation import Explanation
 from changeover._operator import Operator
 from changeover._report import Report
 from changeover._submission import Message, Submission

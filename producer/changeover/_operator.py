@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from changeover._client import Client
 from changeover._deep import Progress
 from changeover._doctor import examine
-from changeover._explain import Explanation, explain
+from changeover._explain import explain
+from changeover._explanation import Explanation
 from changeover._fleet_health import judged
 from changeover._pages import checked_limit, place_before
 from changeover._payload_keys import payload_keys

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 
-from changeover._explain import Explanation, explain
+from changeover._explain import explain
+from changeover._explanation import Explanation
 from changeover._fleet_health import judged
 from changeover._pages import checked_limit, place_before
 from changeover._report import Report

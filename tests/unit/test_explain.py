@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from changeover._explain import Backlog, Explanation, explain
+from changeover._explain import explain
+from changeover._explanation import Backlog, Explanation
 from changeover.cli._look import facts_line
 from changeover.cli._output import clock
 from changeover_shared._checkpoint import Checkpoint, Execution, Retry, encode_checkpoint

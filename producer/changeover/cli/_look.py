@@ -10,7 +10,7 @@ from typing import Annotated, Final, get_args
 import typer
 
 from changeover._client import Client
-from changeover._explain import Explanation
+from changeover._explanation import Explanation
 from changeover._operator import Operator
 from changeover.cli._options import Json, Limit, Redis, Session, one_of
 from changeover.cli._output import ago, clock, say, say_json, say_list, say_page, say_table
