@@ -147,6 +147,7 @@ def outcome_of(session_id: str, state: SubmissionState, record: TurnRecord | Non
         return outcome
     return outcome.model_copy(
         update={
+            "reply_to": record.reply_to,
             "text": record.text,
             "stop": record.stop,
             "output": record.output,

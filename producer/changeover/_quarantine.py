@@ -119,6 +119,7 @@ def _record(snapshot: Snapshot, now_ms: int) -> str:
     if execution is None:
         return record.model_dump_json()
     known = {
+        "reply_to": execution.reply_to,
         "usage": execution.usage,
         "steps": execution.next_step,
         "tool_calls": execution.tool_calls,

@@ -64,6 +64,9 @@ class Submission:
     """When it may run, with a time zone; a time that has passed is now. Redis's clock counts."""
     delay: Duration | None = field(default=None, kw_only=True)
     """How long after its acceptance it may run."""
+    reply_to: str | None = field(default=None, kw_only=True)
+    """The channel that the answer goes to: the outcome of its turn names it, for whoever
+    delivers. It is part of the content that the id stands for."""
     context: Mapping[str, str] | None = field(default=None, kw_only=True)
     """What the worker sees of the session; fixed when it is created."""
     metadata: Mapping[str, Json] | None = field(default=None, kw_only=True)
@@ -83,6 +86,7 @@ class MessageOptions(TypedDict, total=False):
     queue: str | None
     policy: AnyPolicy | None
     priority: int
+    reply_to: str | None
     context: Mapping[str, str] | None
     metadata: Mapping[str, Json] | None
     model: str | None
@@ -130,6 +134,7 @@ def checked_message(wanted: Submission, settings: Settings) -> CheckedMessage:
             model=None if wanted.model is None else identifier(wanted.model, field="model"),
             metadata=_metadata(wanted.metadata),
             budget=checked_budget(wanted.budget, "budget"),
+            reply_to=None if wanted.reply_to is None else name(wanted.reply_to, field="reply_to"),
         ),
         agent=agent,
         queue=agent if wanted.queue is None else name(wanted.queue, field="queue"),

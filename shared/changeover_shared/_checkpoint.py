@@ -97,6 +97,8 @@ class Execution(Wire):
     handler_step: HandlerStep | None = None
     budget: Budget | None = None
     """The tightest of its submissions'."""
+    reply_to: tuple[str, ...] = ()
+    """The channels that its messages name, each once, in the order in which they were taken."""
     takeovers: Count = 0
     """How often its worker was replaced without having handed it off."""
     usage: Usage = Usage()

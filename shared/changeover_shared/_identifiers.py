@@ -29,7 +29,7 @@ def identifier(value: str, *, field: str) -> str:
 
 
 def name(value: str, *, field: str) -> str:
-    """Return `value` if it may name a queue, an agent or a tenant; raises `Invalid`."""
+    """Return `value` if it may name a queue, an agent, a tenant or a channel; raises `Invalid`."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise Invalid(
             field=field, reason=f"{value!r:.80} is not 1 to 64 characters of A-Z a-z 0-9 . _ -"

@@ -67,6 +67,8 @@ class UserMessage(Wire):
     attachments: tuple[Attachment, ...] = ()
     author: str = "user"
     submission_id: str | None = None
+    reply_to: str | None = None
+    """The channel that the answer goes to, if it names one."""
 
 
 Phase = Literal["final_answer", "commentary", "refusal"]

@@ -25,6 +25,8 @@ class MessageOp(Wire):
     """Absent keeps the session's metadata, `{}` clears it."""
     budget: Budget | None = None
     """What its turn may use, if that is less than the agent allows."""
+    reply_to: str | None = None
+    """The channel that the answer goes to."""
 
 
 class SetModelOp(Wire):

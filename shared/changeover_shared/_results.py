@@ -64,6 +64,8 @@ class TurnRecord(Wire):
     turn_id: str
     submission_ids: tuple[str, ...]
     ending: Ending
+    reply_to: tuple[str, ...] = ()
+    """The channels that its messages named, each once, in the order in which they were taken."""
     text: str = ""
     output: Json = None
     stop: str | None = None
@@ -98,6 +100,9 @@ class Outcome(Wire):
     submission_id: str
     ending: Ending
     turn_id: str | None = None
+    reply_to: tuple[str, ...] = ()
+    """Where its turn's answer goes: the channels that the turn's messages named, each once. The
+    outcomes of messages that shared a turn say the same; one that had no turn goes nowhere."""
     text: str = ""
     output: Json = None
     stop: str | None = None

@@ -120,6 +120,24 @@ def test_a_message_says_what_becomes_of_it(
         assert client.session(session).inbox == 3
 
 
+def test_the_answer_goes_where_the_message_says(
+    run: Run, worker: Processes, session: str, tmp_path: Path
+) -> None:
+    told = run("submit", session, "hello", "--reply-to", "chat", "--wait", "--json")
+    assert told.json["reply_to"] == ["chat"]
+    wrong = run("submit", session, "hello", "--reply-to", "a/b")
+    assert wrong.code == 2 and "reply_to: 'a/b' is not" in wrong.err
+
+    many = tmp_path / "many.jsonl"
+    lines = [{"reply_to": "mail"}, {}]
+    many.write_text(
+        "".join(json.dumps({"session": session, "text": "x", **one}) + "\n" for one in lines)
+    )
+    assert run("submit", "--many", str(many), "--reply-to", "chat", "--wait").code == 0
+    turns = run("show", session, "--turns", "--json").json["items"]
+    assert [turn["reply_to"] for turn in turns] == [["chat"], ["mail"], ["chat"]]
+
+
 def test_waiting_for_the_answer_prints_it_alone(run: Run, worker: Processes, session: str) -> None:
     told = run("submit", session, "hello", "--wait")
     assert (told.code, told.out) == (0, "you said: hello\n")
@@ -153,7 +171,7 @@ def test_control_characters_of_others_do_not_reach_the_terminal(
 RECEIPT = {"session_id", "submission_id", "answer", "position", "seq", "replaced"}
 OUTCOME = {
     "session_id", "submission_id", "ending", "turn_id", "text", "output", "error", "usage",
-    "steps", "tool_calls", "takeovers", "stop", "started_at_ms", "finished_at_ms",
+    "steps", "tool_calls", "takeovers", "stop", "started_at_ms", "finished_at_ms", "reply_to",
 }  # fmt: skip
 SESSION = {
     "session_id", "agent", "queue", "status", "tenant", "worker", "model", "turn_id", "seq",
@@ -170,7 +188,7 @@ QUEUE = {
 TURN = {
     "turn_id", "submission_ids", "ending", "text", "output", "error", "usage", "steps",
     "tool_calls", "failed_tool_calls", "takeovers", "stop", "model", "started_at_ms",
-    "finished_at_ms", "first_item", "last_item",
+    "finished_at_ms", "first_item", "last_item", "reply_to",
 }  # fmt: skip
 VIEW = {
     "seq", "status", "agent", "model", "turn", "messages", "step", "text", "tools", "usage",

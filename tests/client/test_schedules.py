@@ -109,7 +109,7 @@ async def test_a_schedule_has_a_size(world: World) -> None:
 async def test_what_a_schedule_sends_is_what_submit_would_send(world: World) -> None:
     options: dict[str, Any] = {
         "agent": "bot", "queue": "slow", "policy": "steer", "priority": 2,
-        "context": {"chat": "1"}, "metadata": {"k": [1]}, "model": "main",
+        "context": {"chat": "1"}, "metadata": {"k": [1]}, "model": "main", "reply_to": "chat",
     }  # fmt: skip
     message = Message("hello", author="ann")
     kept = await world.client.schedule("n", "web:1", message, every="1h", **options)

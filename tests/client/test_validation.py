@@ -128,7 +128,7 @@ def test_metadata_over_its_limit_is_too_large() -> None:
         message_submit(Submission("s:1", "x", metadata={"x": "y" * 70_000}), SETTINGS)
 
 
-@pytest.mark.parametrize("field", ["agent", "queue", "model"])
+@pytest.mark.parametrize("field", ["agent", "queue", "model", "reply_to"])
 @pytest.mark.parametrize("value", ["a b", "", 0, 5, ["a"]])
 def test_a_name_with_other_characters_or_of_another_type_is_refused(field: str, value: Any) -> None:
     assert refused(**{field: value}).field == field

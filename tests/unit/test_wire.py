@@ -113,7 +113,7 @@ OPS: list[tuple[Op, str, str]] = [
         MessageOp(text="hi"),
         (
             '{"type":"message","text":"hi","attachments":[],"author":"user","model":null,'
-            '"metadata":null,"budget":null}'
+            '"metadata":null,"budget":null,"reply_to":null}'
         ),
         '{"type":"message","text":"hi"}',
     ),
@@ -121,12 +121,20 @@ OPS: list[tuple[Op, str, str]] = [
         MessageOp(text="hi", attachments=(FILE,), author="x", model="m", metadata={"k": 1}),
         (
             f'{{"type":"message","text":"hi","attachments":[{FILE_JSON}],"author":"x","model":"m",'
-            '"metadata":{"k":1},"budget":null}'
+            '"metadata":{"k":1},"budget":null,"reply_to":null}'
         ),
         (
             '{"type":"message","text":"hi","attachments":[{"url":"u","media_type":"t","name":"n",'
             '"sha256":"h"}],"author":"x","model":"m","metadata":{"k":1}}'
         ),
+    ),
+    (
+        MessageOp(text="hi", reply_to="chat"),
+        (
+            '{"type":"message","text":"hi","attachments":[],"author":"user","model":null,'
+            '"metadata":null,"budget":null,"reply_to":"chat"}'
+        ),
+        '{"type":"message","text":"hi","reply_to":"chat"}',
     ),
     (SetModelOp(model="m"), '{"type":"set_model","model":"m"}', '{"type":"set_model","model":"m"}'),
     (CloseOp(), '{"type":"close","reason":""}', '{"type":"close"}'),
@@ -136,6 +144,7 @@ OPS: list[tuple[Op, str, str]] = [
 DIGESTS = [
     "3ca816358abb1aec",
     "cb84193431c34c2d",
+    "9a9e5a1239d4ff19",
     "0931368064621ba6",
     "faacf33814ec737a",
     "521357baec75c6dd",
@@ -160,7 +169,7 @@ def test_an_op_of_an_unknown_type_is_not_guessed_at() -> None:
 
 
 def test_only_an_interrupt_is_a_control() -> None:
-    assert [class_of(op) for op, _, _ in OPS] == ["turn", "turn", "turn", "turn", "ctl"]
+    assert [class_of(op) for op, _, _ in OPS] == ["turn"] * 5 + ["ctl"]
 
 
 def test_a_digest_names_the_content_of_an_op() -> None:
@@ -357,7 +366,10 @@ def test_an_event_says_how_a_submission_ended(event: Event, ending: Ending | Non
 ITEMS: list[tuple[UserMessage | AssistantMessage | ToolResult, str, str]] = [
     (
         UserMessage(text="hi", submission_id="m1"),
-        '{"type":"user","text":"hi","attachments":[],"author":"user","submission_id":"m1"}',
+        (
+            '{"type":"user","text":"hi","attachments":[],"author":"user","submission_id":"m1",'
+            '"reply_to":null}'
+        ),
         '{"type":"user","text":"hi","submission_id":"m1"}',
     ),
     (
@@ -490,7 +502,7 @@ RESULTS: list[tuple[Any, str, str]] = [
     ),
     (
         TurnRecord(turn_id="t_1", submission_ids=("m",), ending=Ending.COMPLETED),
-        ('{"turn_id":"t_1","submission_ids":["m"],"ending":"completed","text":"","output":null,'
+        ('{"turn_id":"t_1","submission_ids":["m"],"ending":"completed","reply_to":[],"text":"","output":null,'
             '"stop":null,'
         f'"error":null,"usage":{NO_USAGE},"steps":0,"tool_calls":0,"failed_tool_calls":0,'
         '"takeovers":0,"model":null,"first_item":0,"last_item":0,"started_at_ms":0,"finished_at_ms":0}'),
@@ -501,7 +513,7 @@ RESULTS: list[tuple[Any, str, str]] = [
             session_id="s", submission_id="m", ending=Ending.FAILED,
             error=Failure(kind="k", message="m"),
         ),
-        ('{"session_id":"s","submission_id":"m","ending":"failed","turn_id":null,"text":"",'
+        ('{"session_id":"s","submission_id":"m","ending":"failed","turn_id":null,"reply_to":[],"text":"",'
         '"output":null,"stop":null,"error":{"kind":"k","message":"m","retryable":false,'
         '"retry_after_ms":null},'
         f'"usage":{NO_USAGE},"steps":0,"tool_calls":0,"takeovers":0,"started_at_ms":0,'
@@ -532,7 +544,7 @@ RESULTS: list[tuple[Any, str, str]] = [
     (
         TranscriptItem(n=1, item=UserMessage(text="hi")),
         ('{"n":1,"item":{"type":"user","text":"hi","attachments":[],"author":"user",'
-        '"submission_id":null}}'),
+        '"submission_id":null,"reply_to":null}}'),
         '{"n":1,"item":{"type":"user","text":"hi"}}',
     ),
     (

@@ -36,6 +36,7 @@ from changeover_worker._turn.durable import (
     SteeringCall,
     StepCall,
 )
+from changeover_worker._turn.joining import channels
 
 R = TypeVar("R", default=Any)
 T = TypeVar("T")
@@ -98,6 +99,12 @@ class Turn(Generic[R]):
     def text(self) -> str:
         """The texts of `inputs`, a line each."""
         return "\n".join(message.text for message in self.inputs)
+
+    @property
+    def reply_to(self) -> tuple[str, ...]:
+        """The channels that `inputs` name, each once, in order; those of messages that steer the
+        turn stand at them."""
+        return channels(self.inputs)
 
     @property
     def message(self) -> UserMessage:

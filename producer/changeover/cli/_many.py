@@ -50,6 +50,7 @@ class Line(BaseModel):
     priority: int | None = None
     at: str | None = None
     delay: str | None = None
+    reply_to: str | None = None
     author: str = "user"
     attachments: list[Attachment] = []
     context: dict[str, str] | None = None
@@ -67,6 +68,7 @@ class Defaults:
     durability: Durability | None
     at: datetime | None = None
     delay: Duration | None = None
+    reply_to: str | None = None
 
 
 @dataclass
@@ -191,6 +193,7 @@ def parse(raw: bytes, defaults: Defaults, seen: Counter[str]) -> Submission:
         at=read_time(line.at, field="at") if line.at is not None else default_at,
         delay=line.delay if own_time else defaults.delay,
         durability=defaults.durability,
+        reply_to=line.reply_to or defaults.reply_to,
         context=line.context,
         metadata=line.metadata,
     )

@@ -26,6 +26,10 @@ Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's i
 Agent = Annotated[
     str | None, typer.Option("--agent", help="Who answers, when the session is created.")
 ]
+ReplyTo = Annotated[
+    str | None,
+    typer.Option("--reply-to", metavar="CHANNEL", help="Where the answer goes, by its outcome."),
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many.")]
 
 

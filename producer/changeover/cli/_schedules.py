@@ -9,7 +9,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from changeover._client import Client
-from changeover.cli._options import Agent, Json, Limit, Redis, Session, one_of
+from changeover.cli._options import Agent, Json, Limit, Redis, ReplyTo, Session, one_of
 from changeover.cli._output import note, one_line, say, say_json, say_list, say_page, say_table
 from changeover_shared._exit_codes import UNKNOWN
 from changeover_shared._policies import read_policy
@@ -62,6 +62,7 @@ def schedule(
             help="What becomes of it while a turn runs, as with submit. Default: the agent's.",
         ),
     ] = None,
+    reply_to: ReplyTo = None,
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:
@@ -82,6 +83,7 @@ def schedule(
                 model=model,
                 priority=priority,
                 policy=chosen,
+                reply_to=reply_to,
             )
 
     kept = asyncio.run(ask())

@@ -15,7 +15,7 @@ import typer
 from changeover._answers import not_completed
 from changeover._client import Client
 from changeover.cli._many import Defaults, submit_file
-from changeover.cli._options import Agent, Json, Redis, one_of
+from changeover.cli._options import Agent, Json, Redis, ReplyTo, one_of
 from changeover.cli._output import note, say, say_json, shown
 from changeover_shared._errors import WaitTimeout
 from changeover_shared._exit_codes import DONE, ENDED_BADLY
@@ -72,6 +72,7 @@ def submit(
             help="Run it then, on Redis's clock: 2026-12-01T09:00+01:00, or …Z.",
         ),
     ] = None,
+    reply_to: ReplyTo = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the ending.")] = False,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="30s", help="Wait no longer than this.")
@@ -106,6 +107,7 @@ def submit(
             durability=safe,
             at=when,
             delay=delay,
+            reply_to=reply_to,
         )
         sending = submit_file(many, defaults, url=redis, wait=wait, timeout=span, as_json=as_json)
         raise typer.Exit(_run(sending))
@@ -126,6 +128,7 @@ def submit(
                 durability=safe,
                 at=when,
                 delay=delay,
+                reply_to=reply_to,
             )
             if not wait:
                 _show_receipt(receipt, as_json=as_json)

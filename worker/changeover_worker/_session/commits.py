@@ -125,8 +125,15 @@ class Commits:
         failure = Failure(kind="unwritable", message=f"what came next cannot be written: {said}")
         if before.execution is not None:
             return fail(before, failure, now_ms=now_ms)
+        begun = draft.record or open_execution(draft.checkpoint)
         return refuse(
-            before, draft.take, _submissions(draft), failure, turn_id=draft.turn, now_ms=now_ms
+            before,
+            draft.take,
+            begun.submission_ids,
+            failure,
+            reply_to=begun.reply_to,
+            turn_id=draft.turn,
+            now_ms=now_ms,
         )
 
     async def _try(self, draft: Draft) -> CommitRefused | None:
@@ -237,13 +244,6 @@ def _reason(head: Head | None) -> str:
     except ValidationError:
         return INTERRUPTED
     return (isinstance(op, InterruptOp) and op.reason) or INTERRUPTED
-
-
-def _submissions(draft: Draft) -> tuple[str, ...]:
-    """The submissions of the turn that a draft begins."""
-    if draft.record is not None:
-        return draft.record.submission_ids
-    return open_execution(draft.checkpoint).submission_ids
 
 
 def _span_ms(tool: Tool) -> int:

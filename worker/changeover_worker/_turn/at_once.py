@@ -31,12 +31,13 @@ def refuse(
     submission_ids: tuple[str, ...],
     failure: Failure,
     *,
+    reply_to: tuple[str, ...] = (),
     turn_id: str,
     now_ms: int,
 ) -> Draft:
     """Take an input that cannot be carried out, or several that were joined, and end them as
     failed."""
-    record = _record(checkpoint, submission_ids, turn_id, now_ms, error=failure)
+    record = _record(checkpoint, submission_ids, turn_id, now_ms, error=failure, reply_to=reply_to)
     events = _refusal(submission_ids, turn_id, failure)
     return _at_once(checkpoint, ns, record, events)
 
@@ -130,11 +131,13 @@ def _record(
     now_ms: int,
     *,
     error: Failure | None = None,
+    reply_to: tuple[str, ...] = (),
 ) -> TurnRecord:
     return TurnRecord(
         turn_id=turn_id,
         submission_ids=submission_ids,
         ending=Ending.FAILED if error else Ending.COMPLETED,
+        reply_to=reply_to,
         error=error,
         model=checkpoint.model,
         started_at_ms=now_ms,

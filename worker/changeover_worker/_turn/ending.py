@@ -21,7 +21,7 @@ from changeover_shared._events import (
     TurnFailed,
     Warned,
 )
-from changeover_shared._items import MAX_COUNT, AnyItem, AssistantMessage, Item, Json
+from changeover_shared._items import MAX_COUNT, AnyItem, AssistantMessage, Json
 from changeover_shared._results import TurnRecord
 from changeover_shared._words import CommitKind, Ending, Next, StepEnding
 from changeover_worker._turn.draft import NO_TAIL, Draft, Folded, Tail
@@ -35,6 +35,7 @@ from changeover_worker._turn.execution import (
     stamp,
     store_results,
 )
+from changeover_worker._turn.joining import channels
 
 UNKNOWN: Final = "execution interrupted; result unknown"
 
@@ -147,8 +148,13 @@ def abort(
         execution, StepEnding.INTERRUPTED, unknown or f"{UNKNOWN}: {reason}", tail
     )
     joined = (*execution.submission_ids, *(one.submission_id for one in fold))
-    execution = execution.model_copy(update={"submission_ids": joined})
-    said: tuple[Item, ...] = tuple(one.message for one in fold)
+    said = tuple(one.message for one in fold)
+    execution = execution.model_copy(
+        update={
+            "submission_ids": joined,
+            "reply_to": channels(said, before=execution.reply_to),
+        }
+    )
     ended = TurnAborted(submission_ids=joined, reason=reason, **stamp(execution))
     record = _record(checkpoint, execution, Ending.ABORTED, now_ms)
     draft = _end(checkpoint, execution, record, (*items, *said), [*tail.events, *closing, ended])
@@ -207,6 +213,7 @@ def _record(
         turn_id=execution.turn_id,
         submission_ids=execution.submission_ids,
         ending=ending,
+        reply_to=execution.reply_to,
         text=text,
         output=output,
         stop=stop,

@@ -7,7 +7,7 @@ writes them behind the results that the step before has left.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from changeover_shared._checkpoint import Checkpoint, Execution
@@ -53,8 +53,18 @@ def may_join(op: object, models: Container[str]) -> bool:
 def user_message(op: MessageOp, submission_id: str) -> UserMessage:
     """A message as the transcript keeps it."""
     return UserMessage(
-        text=op.text, attachments=op.attachments, author=op.author, submission_id=submission_id
+        text=op.text,
+        attachments=op.attachments,
+        author=op.author,
+        submission_id=submission_id,
+        reply_to=op.reply_to,
     )
+
+
+def channels(messages: Iterable[UserMessage], *, before: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The channels that a turn's answer goes to: each once, behind those that it had before."""
+    named = (message.reply_to for message in messages)
+    return tuple(dict.fromkeys((*before, *(channel for channel in named if channel))))
 
 
 def settled_by(
@@ -103,7 +113,12 @@ def take_in(checkpoint: Checkpoint, execution: Execution, steers: Sequence[Taken
     names = (*execution.submission_ids, *(one.submission_id for one in steers))
     return TakenIn(
         checkpoint,
-        execution.model_copy(update={"submission_ids": names}),
+        execution.model_copy(
+            update={
+                "submission_ids": names,
+                "reply_to": channels(items, before=execution.reply_to),
+            }
+        ),
         tuple(one.n for one in steers),
         tuple(items),
         tuple(events),

@@ -41,7 +41,7 @@ from changeover_worker._turn.at_once import (
 from changeover_worker._turn.draft import Draft, Setup, Taken
 from changeover_worker._turn.ending import fail
 from changeover_worker._turn.execution import open_step, stamp
-from changeover_worker._turn.joining import merged, settled_by, user_message
+from changeover_worker._turn.joining import channels, merged, settled_by, user_message
 from changeover_worker._turn.rolling_back import NO_PAST, Past
 
 
@@ -70,6 +70,7 @@ def start(
                 (taken.n,),
                 (taken.submission_id,),
                 _FULL,
+                reply_to=_channels_of(taken),
                 turn_id=turn_id,
                 now_ms=now_ms,
             )
@@ -119,12 +120,14 @@ def _start_message(
     now_ms: int,
 ) -> Draft:
     first, *more = (taken.submission_id for taken, _ in inputs)
+    said = tuple(user_message(op, taken.submission_id) for taken, op in inputs)
     execution = Execution(
         turn_id=turn_id,
         submission_ids=(first, *more),
         started_at_ms=now_ms,
         first_item=first_item,
         budget=_tightest(op.budget for _, op in inputs),
+        reply_to=channels(said),
     )
     events: list[Event] = []
     known = all(op.model is None or op.model in setup.models for _, op in inputs)
@@ -146,7 +149,7 @@ def _start_message(
         turn=turn_id,
         checkpoint=checkpoint.model_copy(update={"execution": execution}),
         take=tuple(taken.n for taken, _ in inputs),
-        items=tuple(user_message(op, taken.submission_id) for taken, op in inputs),
+        items=said,
         events=tuple(events),
     )
     if known:
@@ -159,6 +162,11 @@ def _tightest(budgets: Iterable[Budget | None]) -> Budget | None:
     """What all of them allow; None if none limits anything."""
     found = [budget for budget in budgets if budget is not None]
     return reduce(Budget.within, found) if found else None
+
+
+def _channels_of(taken: Taken) -> tuple[str, ...]:
+    op = taken.op
+    return channels((user_message(op, taken.submission_id),)) if isinstance(op, MessageOp) else ()
 
 
 def fail_at_start(draft: Draft, failure: Failure, *, now_ms: int) -> Draft:
