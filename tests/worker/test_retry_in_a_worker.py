@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -9,10 +10,13 @@ import pytest
 
 from changeover import Client, Outcome
 from changeover._operator import Operator
+from changeover_shared._items import AssistantMessage
 from changeover_shared._words import Ending
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
+from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
 from changeover_worker._models.openai import OpenAIModel
+from changeover_worker._session import commits
 from changeover_worker.testing import ScriptedModel, say
 from tests.support.model_server import ModelServer, Reply, chunk, error, sse
 from tests.support.servers import running_server
@@ -84,6 +88,36 @@ async def test_a_provider_that_wants_to_be_left_alone_keeps_no_slot(url: str) ->
         outcome = await client.wait("s", receipt.submission_id, timeout="20s")
         assert (outcome.ending, outcome.text, outcome.takeovers) == (Ending.COMPLETED, "Hello.", 0)
         assert len(server.requests) == 2
+
+
+class Silent:
+    """A model that says nothing at all, three times."""
+
+    name = "silent"
+    asked = 0
+
+    async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+        self.asked += 1
+        if self.asked <= 3:
+            await asyncio.Event().wait()
+        return ModelResponse(AssistantMessage(text="at last"))
+
+
+async def test_a_provider_that_is_silent_for_longer_than_a_session_may_stand_still_is_no_poison(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt has its own time under a grant of its own; none of them is lost."""
+    monkeypatch.setattr(commits, "SLACK_MS", 500)
+    quick = {"lease": "1s", "renew": "0.3s", "margin": "0.1s"}
+    settings = own_fleet(step_timeout="1s", no_progress_timeout="2.4s", **quick)
+    app = App(agents=[Agent("far", model="far")], models={"far": Silent()})
+    async with Operator(url, settings=settings) as client, working(app, settings, url) as at:
+        outcome = await answer_of(client, "s", "far")
+        assert (outcome.ending, outcome.text, outcome.takeovers) == (
+            Ending.COMPLETED, "at last", 0,
+        )  # fmt: skip
+        assert len(at.logged("model_failed")) == 3
+        assert (at.logged("lease_lost"), at.logged("session_quarantined")) == ([], [])
 
 
 async def test_an_interrupt_ends_a_parked_turn_without_another_request(url: str) -> None:

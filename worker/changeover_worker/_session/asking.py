@@ -52,6 +52,7 @@ def asked_again(run: Running, end: StepEnd) -> Draft | None:
         retries=run.settings.model_retries,
         now_ms=run.now_ms,
         jitter=run.jitter,
+        may_hold=run.commits.has_time_to_ask_again(HELD_PAUSE_MS),
     )
 
 

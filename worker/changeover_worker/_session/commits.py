@@ -24,6 +24,7 @@ from changeover_worker._session.held import Drain, Held
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.standstill import Standstill
 from changeover_worker._tools.threads import WAIT_S
 from changeover_worker._tools.tool import Tool
 from changeover_worker._turn.at_once import refuse
@@ -61,6 +62,7 @@ class Commits:
     ) -> None:
         self._store = store
         self._step_ms = round(settings.step_timeout.total_seconds() * 1000)
+        self._standstill = Standstill(settings.no_progress_timeout, held.since)
         self._log = log
         self._recorder = recorder
         self._held = held
@@ -90,6 +92,10 @@ class Commits:
             word = refused.word
         if instead is None or await self._try(instead) is not None:
             raise Stale(word)
+
+    def has_time_to_ask_again(self, pause_ms: int) -> bool:
+        """Whether another model step, after a pause, ends before the session counts as stuck."""
+        return self._standstill.leaves_time_for(self._step_ms + SLACK_MS, behind_ms=pause_ms)
 
     async def aborted(self, tail: Tail = NO_TAIL) -> Draft:
         """The end that the control of the open turn asks for: an abort, and with a rollback the
@@ -178,6 +184,8 @@ class Commits:
     def _follow(self, draft: Draft, answer: Committed) -> None:
         self._loaded.follow(draft, answer)
         self.written += 1
+        if draft.progress:
+            self._standstill.end()
         if not answer.ctl_kind:
             self._held.seen_epoch = answer.ctl_epoch
         self._held.note_control(answer.ctl_epoch)

@@ -3,7 +3,8 @@
 The failed attempt is closed as `retrying`: what it cost counts, what it said does not. The next
 one has the same index under an id of its own. In between the turn rests in its checkpoint, so
 whoever holds the session then knows how many attempts have failed and when the next one is due.
-A pause that is too long to be waited for by a worker is a park.
+A pause that is too long to be waited for by a worker is a park, and so is one behind which too
+little of the time without progress is left: a provider that is silent is not poison.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ def retried(
     retries: int,
     now_ms: int,
     jitter: Callable[[], float],
+    may_hold: bool = True,
 ) -> Draft | None:
     """Close the failed model step, to be asked again later. None: it is not asked again, for the
     failure would not pass, all `retries` are used up, or the provider wants over an hour.
 
-    `jitter` gives numbers from 0 to 1: that part of the pause is waited for.
+    `jitter` gives numbers from 0 to 1: that part of the pause is waited for. Without `may_hold` the
+    turn parks however short it is: under a new grant the next attempt has its whole time.
     """
     execution = open_execution(checkpoint)
     attempt = 1 + (execution.retry.attempt if execution.retry else 0)
@@ -62,7 +65,8 @@ def retried(
     changed = checkpoint.model_copy(update={"execution": execution})
     events = (*tail.events, *closing)
     draft = Draft(CommitKind.RETRY, execution.turn_id, changed, events=events)
-    return parked(draft, RETRY, retry.until_ms) if pause_ms > HELD_PAUSE_MS else draft
+    holds = may_hold and pause_ms <= HELD_PAUSE_MS
+    return draft if holds else parked(draft, RETRY, retry.until_ms)
 
 
 def reopened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
