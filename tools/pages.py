@@ -17,6 +17,7 @@ DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
 SECTIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "protocol.md": {"scripts": reference.scripts},
     "operating.md": {"settings": reference.settings},
+    "observing.md": {"metrics": reference.metrics},
     "lifecycle.md": {
         "diagram": lifecycle.diagram,
         "table": lifecycle.table,

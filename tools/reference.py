@@ -10,6 +10,7 @@ from pathlib import Path
 
 from changeover_shared._settings import Settings
 from changeover_shared._store.scripts import NAMES, script
+from changeover_worker._process.meters import Meters
 from changeover_worker._turn.recovery import DECISIONS, Found
 
 
@@ -64,4 +65,13 @@ def recovery() -> str:
         f"| {found} | {DECISIONS[found, 'resume']} | {DECISIONS[found, 'abort']} |"
         for found in Found
     ]
+    return "\n".join(rows) + "\n"
+
+
+def metrics() -> str:
+    """Every metric of a worker with its labels and meaning."""
+    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in sorted(Meters().described(), key=lambda one: one.name):
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.text} |")
     return "\n".join(rows) + "\n"

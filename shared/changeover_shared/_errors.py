@@ -19,7 +19,8 @@
   + LeaseError                    this worker no longer speaks for the session
     - LeaseLost, LeaseGone, LeaseExpired, SessionDeleted
   + SetupError                    start-up; exit 78
-    - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, AppFailed, ExtraMissing, KeyMissing
+    - PartitionMismatch, FormatTooNew, ServerUnfit, AppNotFound, AppFailed, ExtraMissing,
+      KeyMissing, BindFailed
     - PayloadError                  what Redis holds of a conversation cannot be read here
       > PayloadKeyMissing, PayloadDamaged
   + ToolError                     raised by tools; its text goes to the model
@@ -528,6 +529,20 @@ class AppFailed(SetupError):
             f"the app's lifespan failed: {reason}; nothing was claimed; "
             "put that right and start the worker again"
         )
+        self.reason = reason
+
+
+class BindFailed(SetupError):
+    """The address to listen on is taken, or not this process's to take."""
+
+    code = "bind_failed"
+
+    def __init__(self, *, bind: str, reason: str) -> None:
+        super().__init__(
+            f"cannot listen on {bind!r}: {reason}; nothing was claimed; "
+            "set CHANGEOVER_HEALTH_BIND to an address that is free, or to off"
+        )
+        self.bind = bind
         self.reason = reason
 
 

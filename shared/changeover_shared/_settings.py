@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from changeover_shared import _identifiers
+from changeover_shared._bind import OFF, read_bind
 from changeover_shared._errors import Invalid
 from changeover_shared._units import Keep, Size, Span
 
@@ -112,6 +113,10 @@ class Settings(BaseSettings):
     build: str = ""
     """What release of the application a worker runs, for people."""
 
+    health_bind: str = OFF
+    """Where a worker answers `/livez`, `/readyz`, `/status` and `/metrics`: `0.0.0.0:8081`,
+    `unix:PATH`, or `off`. With more than one process their parent answers for all of them."""
+
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: text on a terminal, else JSON."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -133,6 +138,12 @@ class Settings(BaseSettings):
     @classmethod
     def _names(cls, value: str, info: ValidationInfo) -> str:
         return _identifiers.name(value, field=info.field_name or "settings")
+
+    @field_validator("health_bind")
+    @classmethod
+    def _health_bind(cls, value: str) -> str:
+        read_bind(value, field="health_bind")
+        return value
 
     @field_validator("tenant")
     @classmethod

@@ -13,6 +13,7 @@ from changeover_shared._errors import (
     AlreadyDecided,
     AppFailed,
     AppNotFound,
+    BindFailed,
     Busy,
     ChangeoverError,
     Closed,
@@ -227,6 +228,11 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
     (
         AppFailed(reason="OSError: no database"),
         "lifespan failed: OSError: no database", "nothing was claimed", "start the worker again",
+    ),
+    (
+        BindFailed(bind="0.0.0.0:80", reason="Permission denied"),
+        "cannot listen on '0.0.0.0:80': Permission denied", "nothing was claimed",
+        "CHANGEOVER_HEALTH_BIND",
     ),
     (
         ExtraMissing(what="openai", extra="openai"),

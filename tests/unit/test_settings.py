@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from changeover_shared._bind import Bind, read_bind
 from changeover_shared._errors import Invalid
 from changeover_shared._settings import Settings, read_settings
 
@@ -123,3 +124,26 @@ def test_a_wait_for_replicas_ends_before_its_connection_counts_as_lost() -> None
     assert read_settings(durability_timeout="5s").durability_timeout == timedelta(seconds=5)
     with pytest.raises(Invalid, match="DURABILITY_TIMEOUT"):
         read_settings(durability_timeout="6s")
+
+
+@pytest.mark.parametrize(
+    ("text", "bind"),
+    [
+        ("off", None),
+        ("0.0.0.0:8081", Bind("0.0.0.0", 8081)),
+        (":0", Bind("", 0)),
+        ("[::1]:8081", Bind("::1", 8081)),
+        ("unix:/run/co.sock", Bind(path="/run/co.sock")),
+    ],
+)
+def test_an_address_to_listen_on_is_read_as_it_is_written(text: str, bind: Bind | None) -> None:
+    assert read_bind(read_settings(health_bind=text).health_bind, field="x") == bind
+    assert bind is None or str(bind) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["8081", "host", "::1:8081", "h:65536", "unix:", "unix:" + "x" * 101]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="CHANGEOVER_HEALTH_BIND"):
+        read_settings(health_bind=text)

@@ -110,6 +110,8 @@ class LeaseKeeper:
         self._vitals = vitals
         self._permits = permits
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.registered = False
+        """Whether the registry was told of this worker; may be read from any thread."""
         self._hurry = asyncio.Event()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
@@ -141,6 +143,19 @@ class LeaseKeeper:
             kept = held in self._held
             self._held.discard(held)
         return kept
+
+    def slack_s(self) -> float:
+        """For how long the lease that ends first is still trusted, in seconds; what a fresh one
+        would be if none is held. From any thread."""
+        now = time.monotonic()
+        fresh = now + self._ttl_ms / 1000 - self._margin_s
+        return min((held.trusted_until for held in self._keeps()), default=fresh) - now
+
+    def oldest_s(self) -> float | None:
+        """For how long the session that was claimed first has been held, in seconds; None if none
+        is. From any thread."""
+        since = min((held.since for held in self._keeps()), default=None)
+        return None if since is None else time.monotonic() - since
 
     def _keeps(self) -> tuple[Held, ...]:
         with self._lock:
@@ -263,9 +278,10 @@ class LeaseKeeper:
                 await store.register(self._incarnation, info)
         except MemoryFull:
             # The entry grows old; the leases are renewed all the same.
-            return True
+            pass
         except (StoreUnavailable, TimeoutError):
             return False
+        self.registered = True
         return True
 
     async def _watch(self) -> None:

@@ -16,6 +16,11 @@ class Outage:
         self._lock = threading.Lock()
         self._since: float | None = None
 
+    def seconds(self) -> float | None:
+        """For how long Redis has been away; None while it answers."""
+        since = self._since
+        return None if since is None else time.monotonic() - since
+
     def noticed(self, kind: str) -> None:
         """Redis did not answer somebody."""
         with self._lock:

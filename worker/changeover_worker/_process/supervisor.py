@@ -13,17 +13,21 @@ import signal
 import time
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from changeover_shared._bind import OFF
 from changeover_shared._errors import ChangeoverError
 from changeover_shared._exit_codes import DONE, ENDED_BADLY, FORCED, MISCONFIGURED
 from changeover_shared._identifiers import new_incarnation, worker_name
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
+from changeover_worker._process.children import Children
 from changeover_worker._process.farewell import FAREWELL_S, close
+from changeover_worker._process.probes import answering
 
 QUICK_S: Final = 10.0
 """A child that dies sooner is replaced more slowly each time."""
@@ -79,6 +83,8 @@ class Supervisor:
         """Exit codes of children that have done what they were there for."""
         self._log = log
         self._environment = {**os.environ, **(environment or {})}
+        self._sockets: Mapping[str, str] = {}
+        """Where each child answers to probes, if anybody asks."""
         self._children: dict[str, Process] = {}
         self._stopping = asyncio.Event()
         self._stop_with = signal.SIGTERM
@@ -90,13 +96,13 @@ class Supervisor:
 
         Raises `SetupError` or `StoreUnavailable` before a child is started.
         """
-        store = await LeaseStore.open(self._url, self._settings, name=self._incarnation)
-        try:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._answering(stack))
+            store = await LeaseStore.open(self._url, self._settings, name=self._incarnation)
+            stack.push_async_callback(close, store)
             async with asyncio.TaskGroup() as group:
                 for name in self._names:
                     group.create_task(self._keep(name, store), name=name)
-        finally:
-            await close(store)
         return verdict(self._codes)
 
     def pass_on(self, number: signal.Signals) -> None:
@@ -107,6 +113,20 @@ class Supervisor:
             self._stopping.set()
         for child in self._children.values():
             _send(child, _as_sent(number))
+
+    def _answering(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[None]:
+        """Answer to probes for all children, if that was asked for. Raises `BindFailed` when it is
+        entered."""
+        bind = self._settings.health_bind
+        if bind != OFF:
+            directory = stack.enter_context(TemporaryDirectory(prefix="changeover-"))
+            self._sockets = {name: f"{directory}/{i}" for i, name in enumerate(self._names, 1)}
+        children = Children(self._sockets, self._children.keys, self._stopping.is_set)
+        return answering(bind, children.routes(), self._log)
+
+    def _environment_of(self, name: str) -> Mapping[str, str]:
+        path = self._sockets.get(name)
+        return {**self._environment, "CHANGEOVER_HEALTH_BIND": f"unix:{path}" if path else OFF}
 
     async def _keep(self, name: str, store: LeaseStore) -> None:
         """One child and its successors.
@@ -147,7 +167,7 @@ class Supervisor:
         child = await asyncio.create_subprocess_exec(
             *self._command,
             *("--name", name, "--incarnation", incarnation, "--parent", str(os.getpid())),
-            env=self._environment,
+            env=self._environment_of(name),
             start_new_session=True,
         )
         self._children[name] = child

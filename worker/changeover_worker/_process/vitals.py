@@ -11,14 +11,18 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import SetupError, StoreUnavailable
 from changeover_worker._process.liveness import CLAIMS_LIMIT_S, LIVE, Facts, Verdict, judge
+
+LATELY_S: Final = 15.0
+"""How far back the lag of the loop is remembered: as often as it is usually asked for."""
 
 Ping = Callable[[], Awaitable[object]]
 """Asks Redis for any answer, on the judge's connection; where it is several servers, all of them:
@@ -68,9 +72,18 @@ class Vitals:
         self._log = log
         self._pause_s = min(1.0, lag_limit_s / 4)
         self._beats = 0
+        self._beat_s = self._pause_s / 2
+        self._beat_due = 0.0
+        self._lags: deque[float] = deque(maxlen=max(1, round(LATELY_S / self._beat_s)))
         self._main = threading.get_ident()
         self._answers_since: float | None = None
         self._not_live_since = 0.0
+
+    def lag_s(self) -> float:
+        """By how much the loop that beats was late, at most, in the last 15 s: in seconds. From any
+        thread."""
+        now_s = time.monotonic() - self._beat_due if self._beat_due else 0.0
+        return max(0.0, now_s, *self._lags.copy())
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
@@ -83,6 +96,7 @@ class Vitals:
             beat.cancel()
             with suppress(asyncio.CancelledError):
                 await beat
+            self._beat_due = 0.0
 
     async def watch(self, ping: Ping) -> None:
         """Judge once a second and log each change of the verdict; never returns."""
@@ -96,7 +110,9 @@ class Vitals:
     async def _beat(self) -> None:
         while True:
             self._beats += 1
-            await asyncio.sleep(self._pause_s / 2)
+            self._beat_due = time.monotonic() + self._beat_s
+            await asyncio.sleep(self._beat_s)
+            self._lags.append(time.monotonic() - self._beat_due)
 
     async def _keep_judging(self) -> None:
         loop, claims = Unchanged(), Unchanged()

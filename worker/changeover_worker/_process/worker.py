@@ -8,7 +8,7 @@ import socket
 import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,12 @@ from changeover_worker._process.farewell import FAREWELL_S, close
 from changeover_worker._process.keeper import LeaseKeeper
 from changeover_worker._process.liveness import Verdict
 from changeover_worker._process.log import make_log
+from changeover_worker._process.meters import Meters
 from changeover_worker._process.name import default_name
 from changeover_worker._process.outage import Outage
 from changeover_worker._process.permits import Permits
+from changeover_worker._process.probes import answering
+from changeover_worker._process.reports import Reports
 from changeover_worker._process.resources import resources_of
 from changeover_worker._process.server import checked_server
 from changeover_worker._process.sessions import Sessions
@@ -77,7 +80,9 @@ class Worker:
         self._url = url
         self.incarnation = incarnation or new_incarnation(settings.worker_name or default_name())
         self._burst = burst
-        self._log = log or make_log(settings)
+        self.meters = Meters()
+        """What it counts. From any thread."""
+        self._log = self.meters.hearing(log or make_log(settings))
         app.log_to(self._log)
         self._queues = settings.queues or tuple(app.agents)
         if not self._queues:
@@ -96,12 +101,15 @@ class Worker:
         self._drain_asked = asyncio.Event()
         self._forced = asyncio.Event()
         self._started_at_ms = 0
+        self._ready = False
         self._fatal: BaseException | None = None
         self._background: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> WorkerEnd:
         """Serve until drained; raises `SetupError` or `StoreUnavailable` before it has begun."""
+        keeper = self._make_keeper()
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._answering(keeper))
             store = await LeaseStore.open(self._url, self._settings, name=self.incarnation)
             stack.push_async_callback(close, store)
             store.on_lost, store.on_back = self._outage.noticed, self._outage.over
@@ -110,16 +118,6 @@ class Worker:
             stack.push_async_callback(self._app.aclose)
             await self._tell_policies(store)
             resources = await stack.enter_async_context(resources_of(self._app, self._log))
-            keeper = LeaseKeeper(
-                self._url,
-                self._settings,
-                incarnation=self.incarnation,
-                describe=self._describe,
-                outage=self._outage,
-                vitals=self._vitals,
-                permits=self._permits,
-                log=self._log,
-            )
             await stack.enter_async_context(self._vitals.beating())
             await keeper.start()
             sweep = Sweep(
@@ -137,6 +135,7 @@ class Worker:
             stack.push_async_callback(self._stop_all, sessions)
             self._start_background(store, keeper, sweep, sessions)
             self._log.info("worker_ready")
+            self._ready = True
             await self._drain_asked.wait()
             began = time.monotonic()
             forced = await self._drain(sessions)
@@ -167,6 +166,49 @@ class Worker:
         """Claim nothing more; what is held goes on."""
         self._log.warning("warning", code="paused", text="nothing more is claimed")
         self._slots.close()
+
+    def _make_keeper(self) -> LeaseKeeper:
+        return LeaseKeeper(
+            self._url,
+            self._settings,
+            incarnation=self.incarnation,
+            describe=self._describe,
+            outage=self._outage,
+            vitals=self._vitals,
+            permits=self._permits,
+            log=self._log,
+        )
+
+    def _answering(self, keeper: LeaseKeeper) -> AbstractAsyncContextManager[None]:
+        """Answer to probes, if that was asked for. Raises `BindFailed` when it is entered."""
+        self.meters.look_at(
+            slots=lambda: (self._slots.count, self._slots.limit),
+            lag_s=self._vitals.lag_s,
+            slack_s=keeper.slack_s,
+        )
+        reports = Reports(
+            live=self.liveness,
+            unready=lambda: self._unready(keeper),
+            status=lambda: self._status(keeper),
+            meters=self.meters,
+        )
+        return answering(self._settings.health_bind, reports.routes(), self._log)
+
+    def _unready(self, keeper: LeaseKeeper) -> str:
+        if self._drain_asked.is_set():
+            return f"draining: {self._drain_reason}"
+        if not (self._ready and keeper.registered):
+            return "starting"
+        away_s = self._outage.seconds()
+        return "" if away_s is None else f"Redis has not answered for {away_s:.0f} s"
+
+    def _status(self, keeper: LeaseKeeper) -> dict[str, Any]:
+        oldest_s = keeper.oldest_s()
+        return {
+            **self._describe().model_dump(mode="json", exclude={"renewed_at_ms"}),
+            "oldest_session_s": None if oldest_s is None else round(oldest_s, 1),
+            "loop_lag_ms": round(self._vitals.lag_s() * 1000),
+        }
 
     def _make_sessions(self, store: LeaseStore, keeper: LeaseKeeper, resources: Any) -> Sessions:
         runner = SessionRunner(self._app, store, self._settings, self._log, resources=resources)

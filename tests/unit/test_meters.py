@@ -1,0 +1,100 @@
+"""What is counted from log events, and what labels may hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from changeover_worker._process.meters import Meters
+from tests.support.probing import samples
+from tests.support.working import capture
+
+ALLOWED_LABELS = {"agent", "ending", "queue", "reason", "script", "state"}
+
+
+def test_labels_are_of_a_closed_set_that_names_no_session_turn_or_user() -> None:
+    found = {label for metric in Meters().described() for label in metric.labels}
+    assert found == ALLOWED_LABELS
+
+
+def test_every_metric_says_what_it_is_and_ends_as_its_kind_does() -> None:
+    for metric in Meters().described():
+        assert metric.name.startswith("changeover_")
+        assert metric.text.endswith(".")
+        assert metric.name.endswith("_total") == (metric.kind == "counter"), metric
+        assert metric.kind != "histogram" or metric.name.endswith(("_seconds", "_bytes")), metric
+
+
+def test_what_is_logged_reaches_the_log_as_it_was_said() -> None:
+    log, entries = capture()
+    heard = Meters().hearing(log).bind(session="s:1")
+    heard.warning("tool_failed", tool="x", exc_info=ValueError("no"))
+    heard.debug("write_refused", script="commit", word="INPUT")
+    first, second = (dict(one) for one in entries.entries)
+    assert str(first.pop("exc_info")) == "no"
+    assert first == {
+        "event": "tool_failed", "session": "s:1", "tool": "x", "log_level": "warning"
+    }  # fmt: skip
+    assert second["log_level"] == "debug"
+
+
+def test_an_exception_is_logged_with_its_traceback() -> None:
+    log, entries = capture()
+    try:
+        raise ValueError("no")
+    except ValueError:
+        Meters().hearing(log).exception("warning", code="session_crashed")
+    assert entries.entries[0]["exc_info"] is True
+    assert entries.entries[0]["log_level"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("level", "event", "fields", "counted"),
+    [
+        (
+            "info",
+            "session_taken",
+            {"session": "s:1", "reason": "evicted", "unknown_tools": 0},
+            {'takeovers_total{reason="evicted"}': 1},
+        ),
+        (
+            "warning",
+            "write_refused",
+            {"session": "s:1", "script": "append", "word": "lease_lost"},
+            {'fenced_writes_refused_total{script="append"}': 1, "leases_lost_total": 1},
+        ),
+        (
+            "debug",
+            "write_refused",
+            {"session": "s:1", "script": "commit", "word": "INPUT"},
+            {"leases_lost_total": 0},
+        ),
+        (
+            "warning",
+            "lease_lost",
+            {"session": "s:1", "word": "lease_gone"},
+            {"leases_lost_total": 1},
+        ),
+        (
+            "info",
+            "session_handed_off",
+            {"session": "s:1", "ms": 250},
+            {"handoff_seconds_sum": 0.25},
+        ),
+        (
+            "info",
+            "session_claimed",
+            {"session": "s:1", "queue": "a", "waited_ms": 40},
+            {'claim_wait_seconds_sum{queue="a"}': 0.04},
+        ),
+    ],
+)
+def test_events_are_counted(
+    level: str, event: str, fields: dict[str, object], counted: dict[str, float]
+) -> None:
+    meters = Meters()
+    getattr(meters.hearing(capture()[0]), level)(event, **fields)
+    text = meters.exposition().decode()
+    found = samples(text)
+    assert {name: found.get(name) for name in counted} == counted
+    assert "s:1" not in text
+    assert ("fenced_writes_refused_total{" in text) == any("fenced" in name for name in counted)
