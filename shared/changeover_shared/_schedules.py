@@ -1,23 +1,15 @@
-"""Schedules: when a message is due again, and what becomes of times that were missed. Pure.
-
-Cron expressions are read by cronsim, which does at a change of the clock what Debian's cron does:
-
-* Times of the day (no field of minute or hour begins with `*`): one that the clock leaps over runs
-  at the first minute after the leap, and one that comes twice runs the first time. Those that fall
-  on the same minute are one run.
-* Everything else follows the clock on the wall: what it leaps over does not run, what it shows
-  twice runs twice, so that `*/30 * * * *` runs every half hour whatever the clock does.
-"""
+"""Schedules: when a message is due again, and what becomes of times that were missed. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from typing import Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSimError
 
+from changeover_shared._cron import next_time
 from changeover_shared._errors import Invalid
 from changeover_shared._items import Wire
 from changeover_shared._messages import CheckedMessage
@@ -81,6 +73,9 @@ def rhythm(cron: str | None, every: Duration | None, tz: str, *, now_ms: int) ->
     if not isinstance(cron, str) or len(cron) > MAX_CRON or len(cron.split()) != CRON_FIELDS:
         reason = f"{cron!r:.80} has not five fields: minute hour day month weekday"
         raise Invalid(field="cron", reason=reason)
+    if _is_of_the_machine(tz):
+        reason = f"{tz!r:.80} is not the same on every machine; write Europe/Berlin"
+        raise Invalid(field="tz", reason=reason)
     _zone(tz)
     found = Rhythm(cron=" ".join(cron.split()), tz=tz)
     next_after(found, now_ms)
@@ -93,16 +88,13 @@ def next_after(times: Rhythm, after_ms: int) -> int:
     if times.every_ms:
         passed = max(0, after_ms - times.anchor_ms) // times.every_ms
         return times.anchor_ms + (passed + 1) * times.every_ms
-    after = datetime.fromtimestamp(after_ms // 1000, _zone(times.tz))
     try:
-        # In the hour that comes twice the first answers may lie before the moment.
-        for found in CronSim(times.cron, after):
-            found_ms = round(found.timestamp()) * 1000
-            if found_ms > after_ms:
-                return found_ms
+        found = next_time(times.cron, _zone(times.tz), after_ms)
     except CronSimError as error:
         raise Invalid(field="cron", reason=f"{times.cron!r}: {error}") from error
-    raise Invalid(field="cron", reason=f"{times.cron!r} never comes")
+    if found is None:
+        raise Invalid(field="cron", reason=f"{times.cron!r} never comes")
+    return found
 
 
 def decide(plan: Planned, due_ms: int, now_ms: int) -> Decision:
@@ -115,6 +107,12 @@ def decide(plan: Planned, due_ms: int, now_ms: int) -> Decision:
 def submission_of(name: str, due_ms: int) -> str:
     """The id of what a schedule submits: the same whoever does it, and however often."""
     return f"schedule:{name}:{due_ms}"
+
+
+def _is_of_the_machine(tz: object) -> bool:
+    """Whether a machine's database may have a file of the name that is no zone of the database:
+    the machine's own time, or clocks that count leap seconds."""
+    return isinstance(tz, str) and tz.startswith(("localtime", "posixrules", "posix/", "right/"))
 
 
 def _zone(tz: str) -> tzinfo:

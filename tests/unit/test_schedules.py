@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 
 from changeover_shared._errors import Invalid
 from changeover_shared._messages import CheckedMessage
@@ -130,6 +131,75 @@ def test_a_fixed_time_asked_for_in_the_second_of_two_hours_is_that_of_the_next_d
     assert datetime.fromtimestamp(found / 1000, ZoneInfo(BERLIN)).isoformat() == (
         "2026-10-26T02:30:00+01:00"
     )
+
+
+def watched(cron: str, tz: str, since: datetime, hours: int) -> list[datetime]:
+    """Every run within some hours, by who looks at the clock on the wall each minute."""
+    minute, hour, *_ = cron.split()
+    of_the_day = not (minute.startswith("*") or hour.startswith("*"))
+    one = timedelta(minutes=1)
+    found: set[datetime] = set()
+    seen: set[datetime] = set()
+
+    def matches(wall: datetime) -> bool:
+        return next(CronSim(cron, wall - one)) == wall
+
+    last = since.astimezone(ZoneInfo(tz)).replace(tzinfo=None) - one
+    for number in range(hours * 60):
+        at = since + number * one
+        wall = at.astimezone(ZoneInfo(tz)).replace(tzinfo=None, fold=0)
+        leapt = last + one
+        while of_the_day and leapt < wall:
+            if matches(leapt):
+                found.add(at)
+            leapt += one
+        if matches(wall) and not (of_the_day and wall in seen):
+            found.add(at)
+        seen.add(wall)
+        last = wall
+    return sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("tz", "change"),
+    [
+        (BERLIN, "2027-03-28T01:00"),
+        (BERLIN, "2026-10-25T01:00"),
+        (SYDNEY, "2027-04-03T16:00"),
+        ("Australia/Lord_Howe", "2027-04-03T15:00"),
+        ("Australia/Lord_Howe", "2026-10-03T15:30"),
+        ("Antarctica/Troll", "2027-03-28T01:00"),
+        ("Antarctica/Troll", "2026-10-25T01:00"),
+        ("America/Santiago", "2027-04-04T03:00"),
+        ("America/Santiago", "2026-09-06T04:00"),
+        ("Pacific/Chatham", "2026-09-26T14:00"),
+    ],
+)
+def test_around_every_change_it_is_as_somebody_would_say_who_watched_the_clock(
+    tz: str, change: str
+) -> None:
+    """Also where it is changed by half an hour, by two, or at midnight."""
+    moment, hour = datetime.fromisoformat(change).replace(tzinfo=UTC), timedelta(hours=1)
+    around = {at.astimezone(ZoneInfo(tz)).utcoffset() for at in (moment - hour, moment + hour)}
+    assert len(around) == 2, "the clock changes there"
+    since = moment - 4 * hour
+    start_ms = round(since.timestamp() * 1000)
+    for cron in (
+        "*/15 * * * *", "*/30 0-3 * * *", "*/20 2 * * *", "41 * * * *", "5,35 */2 * * *",
+        "0 0 * * *", "30 0 * * *", "15,45 0-4 * * *", "0 2,3 * * *", "59 23 * * *",
+    ):  # fmt: skip
+        times, at = Rhythm(cron=cron, tz=tz), start_ms - 1
+        found = []
+        while (at := next_after(times, at)) < start_ms + 9 * 60 * MINUTE:
+            found.append(datetime.fromtimestamp(at / 1000, UTC))
+        assert found == watched(cron, tz, since, 9), cron
+
+
+@pytest.mark.parametrize("tz", ["localtime", "posixrules", "right/Europe/Berlin", "posix/UTC"])
+def test_a_zone_that_is_another_one_elsewhere_is_refused(tz: str) -> None:
+    """Each worker would go by its own machine's, and many machines have none of that name."""
+    with pytest.raises(Invalid, match="not the same on every machine"):
+        rhythm("0 0 * * *", None, tz, now_ms=NOON)
 
 
 @pytest.mark.parametrize("tz", ["UTC", BERLIN, NEW_YORK, SYDNEY, "Africa/Cairo", "Asia/Kathmandu"])

@@ -79,6 +79,8 @@ def test_prices_and_budgets_are_checked_when_an_app_is_made() -> None:
         Agent("bot", model="main", budget=5)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="input is a number"):
         Price(input=-1.0, output=0.0)
+    with pytest.raises(Invalid, match="output is a number"):
+        Price(input=0, output=10**400)
 
 
 @tool

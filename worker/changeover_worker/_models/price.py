@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,7 @@ class Price:
             value = getattr(self, name)
             fits = isinstance(value, int | float) and not isinstance(value, bool)
             if not (name == "cached_input" and value is None) and not (
-                fits and value >= 0 and math.isfinite(value)
+                fits and 0 <= value <= sys.float_info.max
             ):
                 reason = f"{name} is a number from 0 on, not {value!r:.80}"
                 raise Invalid(field="price", reason=reason, unchanged="nothing was started")
