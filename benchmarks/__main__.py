@@ -17,6 +17,7 @@ from typing import TextIO
 from benchmarks._plan import Measurement, Scale, Values
 from benchmarks._server import version
 from benchmarks._table import table
+from benchmarks.burst import BURST
 from benchmarks.commit_cost import COMMIT_COST
 from benchmarks.drain import DRAIN, DRAIN_AOF
 from benchmarks.encryption import ENCRYPTION
@@ -37,6 +38,7 @@ MEASUREMENTS = (
     INTERRUPT,
     IDLE,
     MANY_WORKERS,
+    BURST,
     FAIRNESS,
     MEMORY,
     WAITING,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
+from pathlib import Path
 
 from benchmarks._processes import Process, python, running
 from benchmarks._server import Server, server
@@ -34,14 +35,26 @@ class Fleet:
 
     @contextmanager
     def worker(
-        self, *, concurrency: int = 200, environment: Mapping[str, str] | None = None
+        self,
+        *,
+        concurrency: int = 200,
+        environment: Mapping[str, str] | None = None,
+        log: Path | None = None,
     ) -> Iterator[Process]:
         """Run one worker process; it may not be ready yet."""
         command = python("changeover_worker", "benchmarks.apps:app")
         command += ["--concurrency", str(concurrency), "--redis", self.server.url]
-        log = self.server.directory / "worker.log"
+        log = log or self.server.directory / "worker.log"
         with running(command, environment=environment, log=log) as process:
             yield process
+
+    async def ready(self, logs: Sequence[Path]) -> None:
+        """Wait until workers with these logs serve."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not all(log.exists() and "worker_ready" in log.read_text() for log in logs):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not all workers were ready after {_PATIENCE_S} s")
+            await asyncio.sleep(_POLL_S)
 
     async def submit(self, agent: str, sessions: Iterable[str]) -> list[Receipt]:
         """Submit one message to each session through one pipeline; a session may come twice."""

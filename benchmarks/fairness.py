@@ -2,6 +2,10 @@
 
 The fleet is saturated either way: each of the 49 always has four sessions that wait or run, and a
 worker has 16 slots in which a turn takes 20 ms. One Redis, one worker process, new sessions.
+
+And how long the lowest priority waits: each of the 49 has one message of priority -2 in a fleet
+that stays saturated by messages of priority 0, the ten thousand among them, until the last of the
+49 has begun.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import asyncio
 import itertools
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from benchmarks._fleet import TEXT, Fleet, accepted, fleet
@@ -20,35 +24,69 @@ from changeover import Client, Submission
 TENANTS = 49
 LANES = 4
 SLOTS = 16
+LOWEST = -2
+PATIENCE_S = 600
 
 
 async def _run(scale: Scale) -> Values:
-    seconds = scale.of(12, 4)
+    seconds, flood = scale.of(12, 4), scale.of(10_000, 3_000)
     without = await _waits(0, seconds)
-    beside = await _waits(scale.of(10_000, 3_000), seconds)
+    beside = await _waits(flood, seconds)
+    lowest, others = await _lowest(flood)
     return {
         "without": statistics.median(without),
         "beside": statistics.median(beside),
         "ratio": statistics.median(beside) / statistics.median(without),
         "worst": max(beside),
         "turns": len(beside) / seconds,
+        "lowest": statistics.median(lowest),
+        "lowest_worst": max(lowest),
+        "others": others,
     }
 
 
 async def _waits(flood: int, seconds: float) -> list[float]:
     """From submit to the start of the turn, in ms, of each turn of the 49."""
+    async with _saturated(flood) as clients:
+        waits: list[float] = []
+        until = time.monotonic() + seconds
+        async with asyncio.TaskGroup() as group:
+            for name, client in clients.items():
+                for lane in range(LANES):
+                    more = _lane(client, f"{name}-{lane}", lambda: time.monotonic() < until)
+                    group.create_task(_gather(more, waits))
+        return waits
+
+
+async def _lowest(flood: int) -> tuple[list[float], int]:
+    """The same of one message of the lowest priority a tenant, while everything else has 0;
+    and how many turns the 49 had otherwise until the last of those began."""
+    async with _saturated(flood) as clients:
+        lowest: list[float] = []
+        others: list[float] = []
+
+        def some_wait() -> bool:
+            return len(lowest) < TENANTS
+
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+            for name, client in clients.items():
+                for lane in range(1, LANES):
+                    more = _lane(client, f"{name}-{lane}", some_wait)
+                    group.create_task(_gather(more, others))
+                once = _lane(client, f"{name}-low", iter((True, False)).__next__, LOWEST)
+                group.create_task(_gather(once, lowest))
+        return lowest, len(others)
+
+
+@asynccontextmanager
+async def _saturated(flood: int) -> AsyncIterator[dict[str, Client]]:
+    """A worker whose queue holds the messages of one tenant; the clients of the others."""
     async with fleet() as found:
         with found.worker(concurrency=SLOTS):
             await found.warm()
             async with _clients(found) as clients:
                 await _flood(found, flood)
-                waits: list[float] = []
-                until = time.monotonic() + seconds
-                async with asyncio.TaskGroup() as group:
-                    for name, client in clients.items():
-                        for lane in range(LANES):
-                            group.create_task(_lane(client, f"{name}-{lane}", until, waits))
-                return waits
+                yield clients
 
 
 async def _flood(found: Fleet, count: int) -> None:
@@ -59,14 +97,20 @@ async def _flood(found: Fleet, count: int) -> None:
             accepted(answer)
 
 
-async def _lane(client: Client, name: str, until: float, waits: list[float]) -> None:
-    """One message after the other, each to a new session."""
+async def _gather(waits: AsyncIterator[float], into: list[float]) -> None:
+    into += [one async for one in waits]
+
+
+async def _lane(
+    client: Client, name: str, goes_on: Callable[[], bool], priority: int = 0
+) -> AsyncIterator[float]:
+    """One message after the other, each to a new session; how long each has waited."""
     for n in itertools.count():
-        if time.monotonic() > until:
+        if not goes_on():
             return
         began_ms = time.time() * 1000
-        outcome = await client.run(f"{name}-{n}", TEXT, agent="short")
-        waits.append(outcome.started_at_ms - began_ms)
+        outcome = await client.run(f"{name}-{n}", TEXT, agent="short", priority=priority)
+        yield outcome.started_at_ms - began_ms
 
 
 @asynccontextmanager
@@ -88,6 +132,9 @@ FAIRNESS = Measurement(
         Row("ratio", "beside : without", "x", "under 2"),
         Row("worst", "the longest wait beside it", "ms"),
         Row("turns", "turns of the 49 beside it", "/s"),
+        Row("lowest", "median wait of 49 of priority -2 beside all of priority 0", "ms"),
+        Row("lowest_worst", "the longest of these waits", "ms", "bounded"),
+        Row("others", "turns of the 49 in that time", ""),
     ),
     _run,
 )

@@ -74,6 +74,7 @@ async def _run(scale: Scale) -> Values:
         "p50": waits[49],
         "p99": waits[98],
         "least": min(shares),
+        "middle": statistics.median(shares),
         "most": max(shares),
     }
 
@@ -110,6 +111,7 @@ MANY_WORKERS = Measurement(
         Row("p50", "wait for a claim in a burst of 10 000, p50", "ms"),
         Row("p99", "wait for a claim in a burst of 10 000, p99", "ms"),
         Row("least", "sessions of the worker that got fewest", ""),
+        Row("middle", "sessions of the worker in the middle", ""),
         Row("most", "sessions of the worker that got most", ""),
     ),
     _run,

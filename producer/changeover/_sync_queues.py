@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from changeover._rates import Rates, rates_by_queue
 from changeover_shared._results import Pause, QueueInfo, WorkerInfo
 from changeover_shared._store.records import Standing
 from changeover_shared._store.sync_store import SyncStore
@@ -53,12 +54,15 @@ def queues_of(
 ) -> tuple[QueueInfo, ...]:
     """The queues as people read them; `pauses` has one entry for each partition."""
     serving = Counter(queue for one in workers if one.state == "running" for queue in one.queues)
+    rates = rates_by_queue(workers)
     seen = {queue for queue, status in count.sessions if status is not Status.DELETED}
     names = sorted(seen | set(serving) | {queue for where in pauses for queue in where})
-    return tuple(_queue(name, count, serving[name], pauses, now_ms) for name in names)
+    return tuple(_queue(name, count, serving[name], rates[name], pauses, now_ms) for name in names)
 
 
-def _queue(name: str, count: Count, workers: int, pauses: _Pauses, now_ms: int) -> QueueInfo:
+def _queue(
+    name: str, count: Count, workers: int, rates: Rates, pauses: _Pauses, now_ms: int
+) -> QueueInfo:
     said = [where[name] for where in pauses if name in where]
     state = "open" if not said else "paused" if len(said) == len(pauses) else "partly_paused"
     since = count.oldest.get(name)
@@ -71,5 +75,6 @@ def _queue(name: str, count: Count, workers: int, pauses: _Pauses, now_ms: int) 
         parked=count.sessions[name, Status.PARKED],
         quarantined=count.sessions[name, Status.QUARANTINED],
         workers=workers,
+        turns_per_minute=round(rates.turns),
         paused=said[0] if said else None,
     )

@@ -283,6 +283,8 @@ class QueueInfo(Wire):
     quarantined: int = 0
     workers: int = 0
     """Running workers that serve it."""
+    turns_per_minute: int = 0
+    """Turns that have ended lately in workers that are not silent."""
     paused: Pause | None = None
 
 
@@ -325,6 +327,23 @@ class Schedule(Wire):
         return at(self.due_at_ms)
 
 
+class QueueActivity(Wire):
+    """What one worker does for one queue, since its start and lately."""
+
+    sessions: int = 0
+    """Held now."""
+    claims: int = 0
+    """Sessions that it was granted."""
+    takeovers: int = 0
+    """Of them, those that their holder before had not released."""
+    turns: int = 0
+    """Turns that have ended here, however they did."""
+    recent_claims: int = 0
+    """Claims in the last `WorkerInfo.recent_ms`, and so on."""
+    recent_takeovers: int = 0
+    recent_turns: int = 0
+
+
 class WorkerInfo(Wire):
     """A worker process as it last described itself, with what Redis knows of it."""
 
@@ -340,3 +359,8 @@ class WorkerInfo(Wire):
     sessions: int = 0
     started_at_ms: int = 0
     renewed_at_ms: int = 0
+    """When it last said all this: once per `CHANGEOVER_RENEW`."""
+    activity: Mapping[str, QueueActivity] = {}
+    """Queue -> what it does for it; only queues that it has had a session of."""
+    recent_ms: int = 0
+    """How far back `recent_turns` and the like reach: about a minute, less while it is young."""

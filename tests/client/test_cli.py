@@ -180,10 +180,11 @@ SESSION = {
 }  # fmt: skip
 WORKER = {
     "worker", "incarnation", "build", "host", "pid", "state", "queues", "agents", "slots",
-    "sessions", "started_at_ms", "renewed_at_ms",
+    "sessions", "started_at_ms", "renewed_at_ms", "activity", "recent_ms",
 }  # fmt: skip
 QUEUE = {
-    "queue", "state", "ready", "oldest_ms", "running", "parked", "quarantined", "workers", "paused",
+    "queue", "state", "ready", "oldest_ms", "running", "parked", "quarantined", "workers",
+    "turns_per_minute", "paused",
 }  # fmt: skip
 TURN = {
     "turn_id", "submission_ids", "ending", "text", "output", "error", "usage", "steps",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from changeover import UnknownSession
-from changeover_shared._results import WorkerInfo
+from changeover_shared._results import QueueActivity, WorkerInfo
 from changeover_shared._store.keys import route_of
 from tests.client.conftest import World
 
@@ -65,6 +65,7 @@ async def test_queues_say_what_waits_runs_and_stands_still(world: World) -> None
     first, later, triage = await world.client.queues()
     assert (first.queue, first.state) == ("assistant", "open")
     assert (first.ready, first.running, first.parked, first.workers) == (1, 1, 0, 1)
+    assert (first.turns_per_minute, later.turns_per_minute, triage.turns_per_minute) == (24, 0, 0)
     assert first.oldest_ms is not None and first.oldest_ms >= 0
     assert (later.queue, later.state, later.ready) == ("later", "paused", 0)
     assert later.paused is not None and later.paused.reason == "not yet"
@@ -104,6 +105,8 @@ async def _register(world: World, *, agents: tuple[str, ...]) -> None:
         queues=("assistant",),
         agents=agents,
         slots=10,
+        activity={"assistant": QueueActivity(turns=100, recent_turns=12)},
+        recent_ms=30_000,
         renewed_at_ms=await world.stores.producer.now_ms(),
     )
     await world.stores.worker.register(info.incarnation, info)

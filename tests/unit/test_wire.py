@@ -85,6 +85,7 @@ from changeover_shared._results import (
     PayloadKey,
     Purged,
     Quarantined,
+    QueueActivity,
     QueueInfo,
     Receipt,
     Redriven,
@@ -584,7 +585,7 @@ RESULTS: list[tuple[Any, str, str]] = [
     (
         QueueInfo(queue="q"),
         ('{"queue":"q","state":"open","ready":0,"oldest_ms":null,"running":0,"parked":0,'
-        '"quarantined":0,"workers":0,"paused":null}'),
+        '"quarantined":0,"workers":0,"turns_per_minute":0,"paused":null}'),
         '{"queue":"q"}',
     ),
     (
@@ -594,9 +595,16 @@ RESULTS: list[tuple[Any, str, str]] = [
         '{"name":"n","session_id":"s","due_at_ms":7}',
     ),
     (
+        QueueActivity(),
+        ('{"sessions":0,"claims":0,"takeovers":0,"turns":0,"recent_claims":0,'
+        '"recent_takeovers":0,"recent_turns":0}'),
+        "{}",
+    ),
+    (
         WorkerInfo(worker="w", incarnation="w:1"),
         ('{"worker":"w","incarnation":"w:1","build":"","host":"","pid":0,"state":"running",'
-        '"queues":[],"agents":[],"slots":0,"sessions":0,"started_at_ms":0,"renewed_at_ms":0}'),
+        '"queues":[],"agents":[],"slots":0,"sessions":0,"started_at_ms":0,"renewed_at_ms":0,'
+        '"activity":{},"recent_ms":0}'),
         '{"worker":"w","incarnation":"w:1"}',
     ),
 ]  # fmt: skip

@@ -567,6 +567,27 @@ async def test_the_registry_says_who_runs(url: str) -> None:
         assert 0 < info.started_at_ms <= info.renewed_at_ms
 
 
+async def test_the_registry_says_what_a_worker_has_done_for_each_queue(url: str) -> None:
+    gate = Gate()
+    async with fleet(url, renew="100ms") as (settings, client, store):
+        await client.submit("slow:1", "hello", agent="slow")
+        await take(store, "slow:1", new_incarnation("dead"), ttl_ms=1)
+        async with working(gated(gate), settings, url):
+
+            async def holds(sessions: int, turns: int) -> bool:
+                found = [one.activity.get("slow") for one in await store.registry()]
+                seen = [
+                    (one.sessions, one.claims, one.takeovers, one.turns) for one in found if one
+                ]
+                return seen == [(sessions, 1, 1, turns)]
+
+            await eventually_found(lambda: holds(1, 0), "it says that it holds the session")
+            gate.open.set()
+            await eventually_found(lambda: holds(0, 1), "it says that the turn has ended")
+            (info,) = await store.registry()
+            assert (info.activity["slow"].recent_turns, info.recent_ms > 0) == (1, True)
+
+
 async def test_a_worker_without_redis_does_not_start() -> None:
     with pytest.raises(StoreUnavailable):
         await Worker(quick_app(), own_fleet(), f"redis://127.0.0.1:{free_port()}/0").run()

@@ -34,7 +34,18 @@ def queues(redis: Redis = None, as_json: Json = False) -> None:
         return
     now_ms = round(time.time() * 1000)
     say_table(
-        ("QUEUE", "STATE", "READY", "OLDEST", "RUNNING", "PARKED", "QUARANTINED", "WORKERS", ""),
+        (
+            "QUEUE",
+            "STATE",
+            "READY",
+            "OLDEST",
+            "RUNNING",
+            "PARKED",
+            "QUARANTINED",
+            "WORKERS",
+            "TURNS/MIN",
+            "",
+        ),
         [_row(info, now_ms) for info in found],
     )
 
@@ -85,6 +96,7 @@ def _row(info: QueueInfo, now_ms: int) -> tuple[str, ...]:
         str(info.parked),
         str(info.quarantined),
         str(info.workers),
+        str(info.turns_per_minute),
         "" if info.paused is None else paused_text(info.paused, now_ms),
     )
 

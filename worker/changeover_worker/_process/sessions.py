@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 from structlog.typing import FilteringBoundLogger
 
@@ -13,6 +14,7 @@ from changeover_shared._store.keys import queue_of
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Grant
 from changeover_shared._words import GiveUp
+from changeover_worker._process.activity import Activity
 from changeover_worker._process.keeper import LeaseKeeper, trust
 from changeover_worker._process.permits import Permits
 from changeover_worker._process.slots import Slots
@@ -30,6 +32,7 @@ class Sessions:
         keeper: LeaseKeeper,
         slots: Slots,
         permits: Permits,
+        activity: Activity,
         *,
         margin_s: float,
         log: FilteringBoundLogger,
@@ -39,6 +42,7 @@ class Sessions:
         self._keeper = keeper
         self._slots = slots
         self._permits = permits
+        self._activity = activity
         self._margin_s = margin_s
         self._log = log
         self._tasks: dict[asyncio.Task[None], Held] = {}
@@ -56,8 +60,15 @@ class Sessions:
         the lease is not to be trusted any more, hand it back instead."""
         partition = partition_of(grant.lease.session_id, self._store.keys.partitions)
         believed = trust(asked_at, grant.remaining_ms, self._margin_s)
-        held = Held(grant.lease, partition, trusted_until=believed)
+        queue = queue_of(grant.lease.route)
+        held = Held(
+            grant.lease,
+            partition,
+            trusted_until=believed,
+            turn_ended=partial(self._activity.turn_ended, queue),
+        )
         self._slots.take(held, solo=solo)
+        self._activity.claimed(queue, takeover=bool(grant.lapsed))
         late = believed <= time.monotonic() or self._is_anothers(grant)
         if not late:
             self._keeper.add(held)
@@ -113,6 +124,7 @@ class Sessions:
         self._keeper.remove(held)
         self._permits.forget(held.lease.nonce, [held.lease.session_id])
         self._slots.give_back(held)
+        self._activity.released(queue_of(held.lease.route))
         if not task.cancelled() and (error := task.exception()) is not None:
             session = held.lease.session_id
             self._log.error("warning", code="session_crashed", session=session, exc_info=error)

@@ -22,6 +22,7 @@ from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._app import App
+from changeover_worker._process.activity import Activity
 from changeover_worker._process.balance import Balance
 from changeover_worker._process.burst import Burst
 from changeover_worker._process.claims import ClaimLoop
@@ -95,6 +96,7 @@ class Worker:
         self._slots = Slots(settings.concurrency)
         self._gate = Silence()
         self._permits = Permits(settings)
+        self._activity = Activity()
         self._outage = Outage(self._log)
         self._vitals = Vitals(lag_limit_s=settings.loop_lag_limit.total_seconds(), log=self._log)
         self._drain_reason = ""
@@ -218,6 +220,7 @@ class Worker:
             keeper,
             self._slots,
             self._permits,
+            self._activity,
             margin_s=self._settings.margin.total_seconds(),
             log=self._log,
         )
@@ -314,6 +317,7 @@ class Worker:
             )
 
     def _describe(self) -> WorkerInfo:
+        activity, recent_ms = self._activity.told()
         return WorkerInfo(
             worker=worker_of(self.incarnation),
             incarnation=self.incarnation,
@@ -326,6 +330,8 @@ class Worker:
             slots=self._settings.concurrency,
             sessions=self._slots.count,
             started_at_ms=self._started_at_ms,
+            activity=activity,
+            recent_ms=recent_ms,
         )
 
     def _log_start(self, redis: str) -> None:

@@ -221,6 +221,7 @@ class Commits:
 
     def _count(self, record: TurnRecord) -> None:
         self.turns += 1
+        self._held.turn_ended()
         self.failed_turns += record.ending is Ending.FAILED
         self._log.info(
             "turn_ended",

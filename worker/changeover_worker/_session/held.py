@@ -48,11 +48,21 @@ class Held:
         "seen_epoch",
         "since",
         "trusted_until",
+        "turn_ended",
     )
 
-    def __init__(self, lease: Lease, partition: int, *, trusted_until: float) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        partition: int,
+        *,
+        trusted_until: float,
+        turn_ended: Callable[[], None] = lambda: None,
+    ) -> None:
         self.lease = lease
         self.partition = partition
+        self.turn_ended = turn_ended
+        """To be called when a turn has ended."""
         self.trusted_until = trusted_until
         """Until when, on `time.monotonic()`, nobody else can hold the session."""
         self.ctl_epoch = 0
