@@ -1,6 +1,6 @@
 """`make chaos`: sweeps scenarios on real servers, kills, freezes and drains real workers while work
-comes in, has Redis itself killed, frozen, filled and cut off, then freezes one worker 200 times
-while its sessions are taken, and checks the promises.
+comes in, has Redis itself killed, frozen, filled and cut off, then all of this at once, then
+freezes one worker 200 times while its sessions are taken, and checks the promises.
 
 Each part but the last is bounded by time (the sweeps per server, and each storm by itself), all are
 seeded; prints each blow as it falls, and exits 1 with every broken promise. `--storm aof` runs
@@ -21,6 +21,7 @@ from pathlib import Path
 from changeover import SyncClient
 from changeover_shared._settings import read_settings
 from changeover_shared._store.sync_store import SyncStore
+from tests.chaos.everything import rage_with_everything
 from tests.chaos.failovers import fail_over_all
 from tests.chaos.frozen import freeze_often
 from tests.chaos.storms import STORMS, named, storm_all
@@ -38,6 +39,8 @@ FIRST_START_S = 2.0
 FROZEN = "frozen"
 """The storm that strikes a worker, not Redis: it is frozen while its sessions are taken."""
 FREEZES = 200
+EVERYTHING = "everything"
+"""All faults at once."""
 FAILOVERS = "failovers"
 """The storm over a Sentinel group, with replicas waited for and without, and over a Cluster."""
 TIMES = 10
@@ -119,7 +122,7 @@ def say(line: str) -> None:
 
 def storms_of(name: str) -> list[str]:
     """The storms that an option names."""
-    found = [name] if name in (FROZEN, FAILOVERS) else named(name)
+    found = [name] if name in (FROZEN, FAILOVERS, EVERYTHING) else named(name)
     if not found:
         raise argparse.ArgumentTypeError(f"no storm is called {name!r}")
     return found
@@ -128,7 +131,7 @@ def storms_of(name: str) -> list[str]:
 def main() -> int:
     """Parse, rage, report."""
     parser = argparse.ArgumentParser(prog="make chaos")
-    known = [*STORMS, FROZEN, FAILOVERS]
+    known = [*STORMS, EVERYTHING, FROZEN, FAILOVERS]
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument(
@@ -143,6 +146,8 @@ def main() -> int:
             found += rage(options.seconds, options.seed, Path(directory))
     wanted = options.storm or known
     found += storm_all([n for n in wanted if n in STORMS], options.seconds, options.seed, say)
+    if EVERYTHING in wanted:
+        found += rage_with_everything(options.seconds, options.seed, say)
     if FROZEN in wanted:
         found += freeze_often(FREEZES, options.seed, say)
     if FAILOVERS in wanted:

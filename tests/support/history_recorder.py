@@ -12,7 +12,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ class Recorder:
     def records(self) -> list[Record]:
         """What was recorded so far, unless it goes to a file."""
         return records_of(self._lines)
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._file is not None:
+            self._file.close()
 
     def asked(self, request: Request) -> int:
         """Note a call before it is sent; its number."""
@@ -126,6 +132,19 @@ class RecordedSyncFleet(SyncFleet):
             if not isinstance(reply, Exception):
                 self._recorder.told(number, request, reply)
         return replies
+
+
+@contextmanager
+def recording(directory: Path, name: str) -> Iterator[Recorder]:
+    """Record every fleet that this process joins in the block into a file of `directory`."""
+    join, sync_join = Fleet.join, SyncFleet.join
+    recorder = record_this_process(directory, name)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+        Fleet.join = join  # type: ignore[method-assign]
+        SyncFleet.join = sync_join  # type: ignore[method-assign]
 
 
 def record_this_process(directory: Path, name: str) -> Recorder:

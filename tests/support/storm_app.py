@@ -1,11 +1,20 @@
 """The app of a fleet that lives through storms: it streams its answers, and asks for a tool that
-is `once` where the message begins with "look"."""
+is `once` where the message begins with "look".
+
+`HISTORY` names a folder in which the process records what it asks of the store, `CLOCK` is a seed
+by which its clock jumps.
+"""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 from changeover_shared._items import ToolResult, UserMessage
 from changeover_worker import Agent, App, ModelRequest
 from changeover_worker.testing import ScriptedAnswer, ScriptedModel, call, say
+from tests.support.history_recorder import record_this_process
+from tests.support.jumping_clock import let_the_clock_jump
 from tests.support.traced_tool import lookup
 
 
@@ -18,6 +27,11 @@ def answer(request: ModelRequest) -> ScriptedAnswer:
         return say("This is what was found. " * 3)
     return say("A few words after each other. " * 5)
 
+
+if "HISTORY" in os.environ:
+    record_this_process(Path(os.environ["HISTORY"]), "worker")
+if "CLOCK" in os.environ:
+    let_the_clock_jump(int(os.environ["CLOCK"]))
 
 app = App(
     models={"scripted": ScriptedModel.by(answer, chunk=10, pause=0.02)},

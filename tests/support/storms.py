@@ -95,6 +95,8 @@ class FleetAtWork:
         self._producing: list[asyncio.Task[None]] = []
         self._following: dict[str, Following] = {}
         self.workers: list[Process] = []
+        self.former: list[Process] = []
+        """Workers that were dismissed; what they had logged still counts."""
         self.sent: list[Sent] = []
         """What was acknowledged, in each session's order."""
 
@@ -105,19 +107,39 @@ class FleetAtWork:
 
     async def work(self, workers: int, producers: int) -> None:
         """Start, and return when every worker has ended a turn."""
-        self.workers = [
-            start_storm_worker(
-                self._running, f"w{n}", self._told, url=self._url, tool_log=self.tool_log
-            )
-            for n in range(workers)
-        ]
+        for _ in range(workers):
+            self.hire()
+        await self.works(producers)
+
+    async def works(self, producers: int) -> None:
+        """Let producers begin, and return when every worker that was hired has ended a turn."""
         await self._says("worker_ready", dict.fromkeys((one.name for one in self.workers), 0))
         self._producing = [asyncio.create_task(self._produce(n)) for n in range(producers)]
         await self.goes_on()
 
+    def hire(self, *, url: str | None = None, **environment: str) -> Process:
+        """Start one more worker, by another way to the server if that is said."""
+        name = f"w{len(self.workers) + len(self.former)}"
+        worker = start_storm_worker(
+            self._running,
+            name,
+            self._told,
+            url=url or self._url,
+            tool_log=self.tool_log,
+            **environment,
+        )
+        self.workers.append(worker)
+        return worker
+
+    def dismiss(self, worker: Process) -> None:
+        """Expect nothing more of a worker: it may be gone."""
+        self.workers.remove(worker)
+        self.former.append(worker)
+
     def logged(self, event: str) -> list[dict[str, Any]]:
         """Every entry of one event in the workers' logs, with the worker's name."""
-        return [entry for worker in self.workers for entry in entries(worker, event)]
+        everybody = (*self.former, *self.workers)
+        return [entry for worker in everybody for entry in entries(worker, event)]
 
     async def goes_on(self, within_s: float = 60.0) -> None:
         """Wait until each worker has claimed and ended something from now on: it consumes."""
@@ -239,19 +261,27 @@ async def fleet_at_work(
     producers: int = 4,
     settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[FleetAtWork]:
-    """A fleet whose every worker has ended a turn. `settings` as they stand in the environment,
+    """A fleet whose every worker has ended a turn; without workers, one that waits for `hire` and
+    `works`. `settings` as they stand in the environment,
     in lower case and without the prefix: `{"durability": "replica"}`."""
     told = {"partitions": "8", "journal_events": "1000000", **SHORT_LEASE, **(settings or {})}
     async with AsyncExitStack() as stack:
         running = stack.enter_context(processes(directory, {}))
         fleet = FleetAtWork(url, running, told, directory / "tools.log", seed)
         stack.push_async_callback(fleet.aclose)
-        await fleet.work(workers, producers)
+        if workers:
+            await fleet.work(workers, producers)
         yield fleet
 
 
 def start_storm_worker(
-    running: Processes, name: str, told: Mapping[str, str], *, url: str, tool_log: Path
+    running: Processes,
+    name: str,
+    told: Mapping[str, str],
+    *,
+    url: str,
+    tool_log: Path,
+    **more: str,
 ) -> Process:
     """Start one worker of the storms' app, told what `fleet_at_work` is."""
     return running.python(
@@ -259,6 +289,7 @@ def start_storm_worker(
         "--name", name, "--concurrency", "40",
         TOOL_LOG=str(tool_log),
         **environment(told, url=url),
+        **more,
     )  # fmt: skip
 
 
