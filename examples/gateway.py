@@ -1,40 +1,80 @@
-"""A chat gateway: no conversation lock, no buffer, no retry queue; any number of replicas.
+"""A chat gateway for Telegram: no conversation lock, no buffer, no retry queue, any number of
+replicas.
 
-    CHANGEOVER_REDIS_URL=... python examples/gateway.py < updates.jsonl
+    TELEGRAM_SECRET=... uvicorn --app-dir examples gateway:api --port 8000
 
-Each line is an update as a chat network's webhook would bring it: `{"update_id", "chat", "text"}`.
-A retried webhook has the same `update_id`, so it ends as a duplicate, not as a second turn.
+Telegram brings an update again until it is answered with 2xx, to whichever replica. A message's
+id is its own, so each repeat ends as a duplicate, also one whose first answer was lost.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import sys
+import hmac
+import logging
+import math
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
-from changeover import Busy, Client
+from fastapi import FastAPI, Request, Response
+
+from changeover import Busy, Client, Debounce, Ending, NotDurable, RequestError, StoreUnavailable
+
+SECRET = os.environ["TELEGRAM_SECRET"].encode()  # the secret_token of setWebhook
+client = Client()
 
 
-async def accept(client: Client, update: dict[str, str]) -> str:
-    """Take one update; what the webhook answers."""
+@asynccontextmanager
+async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+    """Connect before the first update, and close behind the last."""
+    async with client:
+        yield
+
+
+api = FastAPI(lifespan=lifespan, openapi_url=None)
+
+
+@api.post("/telegram")
+async def webhook(request: Request) -> Response:
+    """Take one update."""
+    told = request.headers.get("X-Telegram-Bot-Api-Secret-Token", "")
+    if not hmac.compare_digest(told.encode(), SECRET):
+        return Response(status_code=403)
+    update = await request.json()
     try:
-        receipt = await client.submit(
-            f"telegram:{update['chat']}",
-            update["text"],
-            id=f"telegram:{update['update_id']}",
-            context={"chat": update["chat"]},
-        )
-    except Busy as busy:  # 64 unread messages: let the network come back
-        return f"429 retry after {busy.retry_after.total_seconds():g} s"
-    return f"202 {receipt.answer}, {receipt.position} before it"
+        await take(update)
+    except Busy as busy:  # 64 unread messages, or Redis is nearly full: let Telegram come back
+        retry_after = math.ceil(busy.retry_after.total_seconds())
+        return Response(status_code=429, headers={"Retry-After": str(retry_after)})
+    except (StoreUnavailable, NotDurable):  # perhaps accepted: the repeat has the same id
+        return Response(status_code=503)
+    except RequestError as refused:  # a repeat would be refused as well
+        logging.warning("update %s was refused: %s", update.get("update_id"), refused)
+    return Response(status_code=202)
 
 
-async def main() -> None:
-    """Take every update of standard input."""
-    async with Client() as client:
-        for line in sys.stdin:
-            print(await accept(client, json.loads(line)))
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
+async def take(update: dict[str, Any]) -> None:
+    """Do what a message asks for; safe to repeat."""
+    message = update.get("message") or update.get("edited_message") or {}
+    text = message.get("text")
+    if not text:  # a sticker, somebody has joined
+        return
+    chat = message["chat"]["id"]
+    session, name = f"telegram:{chat}", f"telegram:{chat}:{message['message_id']}"
+    if text == "/stop":
+        await client.interrupt(session, reason="/stop", id=name)
+        return
+    if "edit_date" in message:
+        found = await client.cancel(session, name)
+        if found.answer != "cancelled" and found.ending is not Ending.CANCELLED:
+            return  # it is being answered, or was
+        name = f"{name}:{message['edit_date']}"
+    await client.submit(
+        session,
+        text,
+        id=name,
+        policy=Debounce("1.5s", max_wait="8s"),  # three quick messages make one turn
+        reply_to="telegram",
+        context={"chat": str(chat)},
+    )

@@ -63,6 +63,7 @@ class Proxy:
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loses: Callable[[Frame], bool] = _nothing
+        self._withholds: bytes | None = None
         self._swallowing = False
         self._delay_s = 0.0
         self._heard: Counter[bytes] = Counter()
@@ -92,6 +93,11 @@ class Proxy:
             return True
 
         self._loses = once
+
+    def withhold_next(self, word: str) -> None:
+        """Lose the next reply of a script that begins with a word, and keep its connection: the
+        client waits."""
+        self._withholds = word.encode()
 
     def lose_at_random(
         self, probability: float, seed: int, commands: Sequence[str] = ("EVALSHA",)
@@ -236,6 +242,11 @@ class Proxy:
     def _deliver(self, link: _Link, command: Frame, reply: Frame) -> None:
         # A server that does not know the script has run nothing: there is no loss to speak of.
         unknown = reply.raw.startswith(b"-NOSCRIPT")
+        if self._withholds is not None and reply.words[0] == self._withholds:
+            self._withholds = None
+            link.deaf = True
+            self.lost.append(Lost(command, reply))
+            return
         if link.losing or (not unknown and self._loses(command)):
             self.lost.append(Lost(command, reply))
             if not link.losing:

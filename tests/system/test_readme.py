@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import sys
@@ -71,18 +70,18 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Processes]:
     await provider.aclose()
 
 
-async def output(running: Processes, *args: str, given: bytes = b"") -> str:
+async def output(running: Processes, *args: str) -> str:
     """What a program prints; it must end well."""
     program = await asyncio.create_subprocess_exec(
         sys.executable,
         *args,
         env={**os.environ, **running.environment},
-        stdin=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(40):
-        out, err = await program.communicate(given)
+        out, err = await program.communicate()
     workers = "\n".join(process.text for process in running.started)
     assert program.returncode == 0, err.decode() + workers
     return out.decode()
@@ -96,13 +95,6 @@ def test_the_readme_shows_the_files_that_are_run(name: str) -> None:
 
 async def test_the_readmes_question_is_answered_by_the_readmes_bot(fleet: Processes) -> None:
     assert await output(fleet, str(QUICKSTART / "ask.py")) == ANSWER
-
-
-async def test_a_gateway_takes_updates_and_a_repeated_one_is_a_duplicate(fleet: Processes) -> None:
-    updates = [{"update_id": "1", "chat": "7", "text": "Oslo today?"}] * 2
-    lines = "".join(json.dumps(update) + "\n" for update in updates).encode()
-    said = await output(fleet, str(ROOT / "examples" / "gateway.py"), given=lines)
-    assert [line.split(",")[0] for line in said.splitlines()] == ["202 accepted", "202 duplicate"]
 
 
 async def test_a_fan_out_prints_each_outcome_and_repeats_nothing(
