@@ -22,7 +22,10 @@ _INTERRUPTS: Final = {
 }
 _CANCELS: Final = {
     "cancelled": ("cancelled", DONE),
-    "already_running": ("runs already, in {turn}; left as it is: changeover interrupt", REFUSED),
+    "already_running": (
+        "runs already, in {turn}; left as it is: changeover interrupt {session} --turn {turn}",
+        REFUSED,
+    ),
     "already_ended": ("has ended already: {ending}; nothing was changed", REFUSED),
     "unknown": ("is unknown here; nothing was changed", UNKNOWN),
 }
@@ -72,5 +75,6 @@ def cancel(
         say(f"{submission} is in {answer.turn_id} of a quarantined session; left as it is")
         note(f"to give it up: changeover redrive {session} --drop-input")
     else:
-        say(f"{submission} {text.format(turn=answer.turn_id, ending=answer.ending)}")
+        told = text.format(session=session, turn=answer.turn_id, ending=answer.ending)
+        say(f"{submission} {told}")
     raise typer.Exit(code)
