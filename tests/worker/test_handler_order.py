@@ -101,7 +101,7 @@ async def test_a_handler_that_goes_another_way_quarantines_its_session(
             "that makes the turn's calls in the recorded order; the turn stays open"
         )
         (logged,) = [c.kwargs for c in on.log.calls if c.args == ("session_quarantined",)]
-        assert (logged["session"], logged["error"]) == ("s", told.error)
+        assert (logged["session"], logged["cause"], logged["error"]) == ("s", "worker", told.error)
         snapshot = await on.stores.producer.snapshot(on.session)
         assert snapshot is not None
         explained = explain(snapshot, (), (None, 0), on.stores.worker.clock.now_ms())

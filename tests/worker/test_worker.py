@@ -602,3 +602,22 @@ async def test_a_worker_does_not_start_on_a_server_that_would_delete_work() -> N
 def test_an_app_without_agents_needs_a_queue() -> None:
     with pytest.raises(Invalid, match="nothing to serve"):
         Worker(App(), own_fleet(), "redis://localhost")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "cause", "attempts"),
+    [("attempts", 5, "attempts", 5), ("lost_ms", 10**6, "time", 0)],
+)
+async def test_a_worker_that_stops_a_session_says_why(
+    url: str, field: str, value: int, cause: str, attempts: int
+) -> None:
+    async with fleet(url) as (settings, client, store):
+        await client.submit("s", "hello", agent="quick")
+        head = store.keys.of("s").session("s", "head")
+        died = '"the worker exited with code 7"'
+        await store.executor.command("HSET", head, field, value, "lapsed_error", died)
+        async with working(quick_app(), settings, url) as at:
+            (told,) = await at.has_logged("session_quarantined")
+        assert (told["session"], told["cause"], told["attempts"]) == ("s", cause, attempts)
+        assert told["error"] == "the worker exited with code 7"
+        assert await status(store, "s") is Status.QUARANTINED

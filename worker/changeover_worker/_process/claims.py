@@ -257,6 +257,7 @@ class ClaimLoop:
                     "session_quarantined",
                     session=one.session_id,
                     attempts=why.attempts,
+                    cause=why.cause,
                     error=why.error,
                 )
         if any(one.word == "SUSPECT" for one in refused):

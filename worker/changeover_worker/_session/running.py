@@ -74,6 +74,7 @@ class Running:
             "session_quarantined",
             session=self.loaded.session_id,
             attempts=attempts,
+            cause="worker",
             error=error,
         )
 
