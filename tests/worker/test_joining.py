@@ -111,6 +111,20 @@ async def test_what_is_gathered_joins_nothing_of_another_policy() -> None:
         assert await turns_of(on) == [("a",), ("b", "c")]
 
 
+async def test_what_gathers_is_passed_by_what_may_run_at_once() -> None:
+    """Also by an operation, which then no longer stands between two that gather."""
+    async with bench() as on:
+        for id in ("a", "c"):
+            await on.submit(id, id, policy=Debounce("1h", "2h"))
+            await on.submit(SetModelOp(model="main"), f"{id}, behind")
+        await on.submit("e", "e", policy="interrupt")
+        await on.run(ok())
+        assert await turns_of(on) == [("a, behind",), ("c, behind",), ("e",)]
+        await on.pass_quiet()
+        await on.run(ok())
+        assert (await turns_of(on))[3:] == [("a", "c")]
+
+
 async def test_an_operation_between_two_messages_keeps_its_place() -> None:
     async with bench() as on:
         await on.submit("a", "a", policy="join")
