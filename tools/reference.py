@@ -71,7 +71,7 @@ def recovery() -> str:
 def metrics() -> str:
     """Every metric of a worker with its labels and meaning."""
     rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    for metric in sorted(Meters().described(), key=lambda one: one.name):
+    for metric in sorted(Meters().described, key=lambda one: one.name):
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.text} |")
     return "\n".join(rows) + "\n"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from changeover import Client, Outcome
 from changeover_shared._settings import Settings
+from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._words import Ending
 from changeover_worker import Agent, App, tool
-from changeover_worker.testing import ScriptedModel, call, say
+from changeover_worker.testing import ScriptedModel, call, fail, say
 from tests.support.nodes import Node, running_node
 from tests.support.probing import Reply, ask, samples
 from tests.support.processes import processes
@@ -75,7 +77,25 @@ async def until(at: str, path: str, status: int) -> Reply:
 
 async def ask_agent(server: Node, settings: Settings, agent: str = "assistant") -> Outcome:
     async with Client(server.url, settings=settings) as client:
-        return await client.run(f"{agent}:1", "hello", agent=agent, timeout="60s")
+        receipt = await client.submit(f"{agent}:1", "hello", agent=agent)
+        return await client.wait(f"{agent}:1", receipt.submission_id, timeout="60s")
+
+
+async def until_counted(at: str, name: str, value: float) -> None:
+    """Scrape until a sample has a value."""
+    deadline = time.monotonic() + 20
+    while (found := await counted(at)).get(name) != value:
+        assert time.monotonic() < deadline, f"{name} is {found.get(name)}"
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def lease_store(server: Node, settings: Settings) -> AsyncIterator[LeaseStore]:
+    store = await LeaseStore.open(server.url, settings)
+    try:
+        yield store
+    finally:
+        await store.aclose()
 
 
 class Prober:
@@ -195,6 +215,88 @@ async def test_turns_and_slots_are_counted(server: Node) -> None:
         assert after['turn_seconds_count{agent="assistant",ending="completed"}'] == 1
         assert 0.5 < after['turn_seconds_sum{agent="assistant",ending="completed"}'] < 30
         assert after['claim_wait_seconds_count{queue="assistant"}'] == 1
+
+
+async def test_models_tools_tokens_and_commits_are_counted(server: Node) -> None:
+    @tool
+    async def weather(city: str) -> str:
+        """Say what the weather is like."""
+        return "sunny"
+
+    calls = ScriptedModel(call("weather", city="Oslo"), call("nonsense:1"), say("It is sunny."))
+    asks = Agent("assistant", model="main", tools=[weather])
+    settings = probed()
+    async with working(App(agents=[asks], models={"main": calls}), settings, server.url) as at:
+        where = await address(at)
+        assert (await ask_agent(server, settings)).ending is Ending.COMPLETED
+        await at.has_logged("turn_ended")
+        found = await counted(where)
+        assert found['steps_total{ending="completed",model="main"}'] == 3
+        assert found['model_seconds_count{model="main"}'] == 3
+        assert found['tool_calls_total{ending="ok",tool="weather"}'] == 1
+        assert found['first_text_seconds_count{agent="assistant"}'] == 1
+        assert found["commit_seconds_count"] >= 5
+        assert found["commit_bytes_sum"] > 1000
+        # What only the model has named is no label.
+        assert found['tool_calls_total{ending="error",tool="unknown_tool"}'] == 1
+        assert not any("nonsense" in name for name in found)
+
+
+async def test_a_model_that_fails_is_counted_as_such(server: Node) -> None:
+    fails = ScriptedModel.always(fail("provider_auth"))
+    agent = Agent("assistant", model="main")
+    settings = probed()
+    async with working(App(agents=[agent], models={"main": fails}), settings, server.url) as at:
+        assert (await ask_agent(server, settings)).ending is Ending.FAILED
+        await at.has_logged("turn_ended")
+        found = await counted(await address(at))
+        assert found['steps_total{ending="failed",model="main"}'] == 1
+        assert found['turns_total{agent="assistant",ending="failed"}'] == 1
+        assert 'first_text_seconds_count{agent="assistant"}' not in found
+
+
+async def test_a_takeover_an_unknown_tool_and_a_late_write_are_counted_where_they_are_seen(
+    server: Node,
+) -> None:
+    may_end = asyncio.Event()
+
+    @tool(effect="once")
+    async def charge() -> str:
+        """Charge the card."""
+        await may_end.wait()
+        return "charged"
+
+    agent = Agent("assistant", model="main", tools=[charge])
+    paid = App(agents=[agent], models={"main": ScriptedModel(call("charge"), say("done"))})
+
+    settings = probed()
+    async with (
+        lease_store(server, settings) as store,
+        working(paid, settings, server.url, name="a") as a,
+    ):
+        asked = asyncio.create_task(ask_agent(server, settings))
+        await a.has_logged("session_claimed")
+        await until_counted(await address(a), 'steps_total{ending="completed",model="main"}', 1)
+        a.worker.pause()
+        await store.bury(a.worker.incarnation)
+        async with working(paid, settings, server.url, name="b") as b:
+            assert (await asked).ending is Ending.COMPLETED
+            await b.has_logged("turn_ended")
+            found = await counted(await address(b))
+            assert found['takeovers_total{reason="evicted"}'] == 1
+            assert found["tools_unknown_total"] == 1
+            assert found["leases_lost_total"] == 0
+            assert not any(name.startswith("fenced_writes") for name in found)
+        may_end.set()
+        await a.has_logged("write_refused")
+        found = await counted(await address(a))
+        assert found['fenced_writes_refused_total{script="commit"}'] == 1
+        assert found["leases_lost_total"] == 1
+        assert found["tools_unknown_total"] == 0
+        assert not any(name.startswith("takeovers_total") for name in found)
+        ids = (":1", "t_1", settings.prefix, a.worker.incarnation)
+        labels = [name.partition("{")[2] for name in found]
+        assert not [label for label in labels for one in ids if one in label]
 
 
 async def test_what_the_log_leaves_out_is_counted_all_the_same(

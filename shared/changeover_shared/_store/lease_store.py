@@ -27,7 +27,7 @@ from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock, time_ms
 from changeover_shared._store.executor import Executor
-from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.fleet import Fleet, OnReply
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.limits import Difference
 from changeover_shared._store.payloads import SessionPayloads
@@ -114,6 +114,10 @@ class LeaseStore:
     def executor(self) -> Executor:
         """The seam to Redis, for reads that have no function here."""
         return self._fleet.executor
+
+    def tell_replies(self, on_reply: OnReply) -> None:
+        """Have every script's reply told."""
+        self._fleet.on_reply = on_reply
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -43,6 +43,9 @@ from changeover_shared._words import LAYOUT
 
 S = TypeVar("S", bound=Slot)
 
+OnReply = Callable[[Request, list[Any], float], None]
+"""Hears of a script's reply: the request, the reply, and how long it took in seconds."""
+
 BELL_MS = 3_600_000
 """How long a bell that nobody listens to is kept: the sweep of whoever comes later rings anew."""
 ALARM_MS = 60_000
@@ -84,6 +87,8 @@ class SyncFleet:
         """Limits that this process was told and that do not hold."""
         self.payloads = payloads
         """How what it holds of conversations is stored."""
+        self.on_reply: OnReply = lambda request, reply, seconds: None
+        """Hears of every reply to `call`."""
         self._fsyncs: tuple[int, bool] | None = None
         """Whether the servers fsync each write, and how often they had changed when they were
         asked."""
@@ -161,7 +166,9 @@ class SyncFleet:
     def call(self, request: Request) -> list[Any]:
         """Run a script; its word and values. Raises `StoreUnavailable`, `PartitionMismatch`."""
         for _ in range(REPEATS):
+            began = time.monotonic()
             reply = self.executor.run(self._call(request))
+            self.on_reply(request, reply, time.monotonic() - began)
             if not self._sent_back(request, reply):
                 return reply
         raise StoreUnavailable(reason=f"{request.name} was sent back {REPEATS} times")

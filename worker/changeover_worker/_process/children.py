@@ -17,7 +17,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from changeover_worker._process.meters import CONTENT_TYPE
+from changeover_worker._process.instruments import CONTENT_TYPE
 from changeover_worker._process.probes import Answer, Routes, said
 
 PATIENCE_S: Final = 2.0

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from changeover_worker._process.instruments import CONTENT_TYPE
 from changeover_worker._process.liveness import Verdict
-from changeover_worker._process.meters import CONTENT_TYPE, Meters
+from changeover_worker._process.meters import Meters
 from changeover_worker._process.probes import Answer, Routes, said
 
 
@@ -47,7 +48,7 @@ class Reports:
         return Answer(200, body.encode() + b"\n", "application/json")
 
     async def _metrics(self) -> Answer:
-        return Answer(200, self.meters.exposition(), CONTENT_TYPE)
+        return Answer(200, self.meters.page(), CONTENT_TYPE)
 
     def _why_unready(self) -> str:
         """What is not live is not ready either."""

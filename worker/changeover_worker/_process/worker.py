@@ -83,7 +83,7 @@ class Worker:
         self._burst = burst
         self.meters = Meters()
         """What it counts. From any thread."""
-        self._log = self.meters.hearing(log or make_log(settings))
+        self._log = self.meters.log.hearing(log or make_log(settings))
         app.log_to(self._log)
         self._queues = settings.queues or tuple(app.agents)
         if not self._queues:
@@ -115,6 +115,7 @@ class Worker:
             store = await LeaseStore.open(self._url, self._settings, name=self.incarnation)
             stack.push_async_callback(close, store)
             store.on_lost, store.on_back = self._outage.noticed, self._outage.over
+            store.tell_replies(self.meters.store.replied)
             self._started_at_ms = store.clock.now_ms()
             self._log_start(await checked_server(store, self._log))
             stack.push_async_callback(self._app.aclose)
@@ -213,7 +214,14 @@ class Worker:
         }
 
     def _make_sessions(self, store: LeaseStore, keeper: LeaseKeeper, resources: Any) -> Sessions:
-        runner = SessionRunner(self._app, store, self._settings, self._log, resources=resources)
+        runner = SessionRunner(
+            self._app,
+            store,
+            self._settings,
+            self._log,
+            resources=resources,
+            watcher=self.meters.sessions,
+        )
         return Sessions(
             runner,
             store,

@@ -18,6 +18,7 @@ from changeover_worker._models.model import (
 )
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.watching import UNKNOWN_TOOL, Called
 from changeover_worker._tools.context import StopSignal, ToolContext
 from changeover_worker._tools.runner import run_tool
 from changeover_worker._turn.offload import READ_RESULT, SPEC, page, parse
@@ -64,18 +65,26 @@ class AgentCalls:
         )
         asked = ToolCall(call_id=call.call_id, name=call.name, arguments=call.arguments)
         await reached(Moment.TOOL_STARTED, self._running.loaded.session_id, call.call_id)
-        if call.name == READ_RESULT:
-            result = await self._read_result(asked)
-        else:
-            result = await run_tool(
-                self._running.agent.toolbox,
-                asked,
-                context,
-                threads=self._running.threads,
-                log=self._running.log,
-            )
+        called = Called(
+            tool=call.name if self._knows(call.name) else UNKNOWN_TOOL,
+            session_id=context.session_id,
+            turn_id=context.turn_id,
+            call_id=call.call_id,
+        )
+        with self._running.watcher.calling(called):
+            result = await self._result(asked, context)
+            called.ending = "unknown" if result.unknown else "error" if result.is_error else "ok"
         await reached(Moment.TOOL_DONE, self._running.loaded.session_id, call.call_id)
         return result
+
+    async def _result(self, call: ToolCall, context: ToolContext[Any]) -> ToolResult:
+        if call.name == READ_RESULT:
+            return await self._read_result(call)
+        run = self._running
+        return await run_tool(run.agent.toolbox, call, context, threads=run.threads, log=run.log)
+
+    def _knows(self, name: str) -> bool:
+        return name == READ_RESULT or name in self._running.agent.toolbox
 
     def effect_of(self, name: str) -> Effect:
         """What a tool may do twice. One that is not here does nothing at all."""

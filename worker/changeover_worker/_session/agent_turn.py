@@ -77,7 +77,9 @@ class AgentTurn:
         run = self._running
         if not await self._compaction.if_needed(execution):
             return
-        end = await ask_for(run, execution, partial(self._calls.question, execution))
+        question = partial(self._calls.question, execution)
+        model = str(run.loaded.checkpoint.model)
+        end = await ask_for(run, execution, question, model=model)
         if run.held.interrupted:
             await run.abort(end.tail)
         elif self._is_given_up(end):

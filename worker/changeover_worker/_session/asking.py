@@ -7,26 +7,58 @@ from changeover_worker._session.model_step import Question, StepEnd, ask
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.step_recorder import StepRecorder
+from changeover_worker._session.watching import Asked
 from changeover_worker._turn.draft import Draft
 from changeover_worker._turn.execution import stamp
 from changeover_worker._turn.retry import HELD_PAUSE_MS, MAX_ERROR, retried
 
 
-async def ask_for(run: Running, execution: Execution, question: Question) -> StepEnd:
-    """Ask the model for the step that is open; what it says goes into the journal as it comes.
+async def ask_for(run: Running, execution: Execution, question: Question, *, model: str) -> StepEnd:
+    """Ask `model` for the step that is open; what it says goes into the journal as it comes.
 
     Raises the `LeaseError` with which the session was lost meanwhile.
     """
     step_id = execution.step.step_id if execution.step else None
     await reached(Moment.STEP_STARTED, run.loaded.session_id, str(step_id))
-    end = await ask(
-        question,
-        StepRecorder(run.recorder, stamp(execution, step_id)),
-        run.held,
-        timeout_s=run.settings.step_timeout.total_seconds(),
-    )
+    asked = asked_of(run, execution, model)
+
+    def speaks() -> None:
+        if run.answering == execution.turn_id:
+            run.answering = ""
+            waited_ms = max(0, run.now_ms - execution.started_at_ms)
+            run.watcher.first_text(run.agent.name, waited_ms / 1000)
+
+    with run.watcher.asking(asked):
+        end = await ask(
+            question,
+            StepRecorder(run.recorder, stamp(execution, step_id)),
+            run.held,
+            timeout_s=run.settings.step_timeout.total_seconds(),
+            speaks=speaks,
+        )
+        note_end(asked, end)
     run.stop_if_lost()
     return end
+
+
+def asked_of(run: Running, execution: Execution, model: str) -> Asked:
+    """A model that is about to be asked, for who watches."""
+    return Asked(
+        model=model,
+        agent=run.agent.name,
+        session_id=run.loaded.session_id,
+        turn_id=execution.turn_id,
+        step=execution.next_step,
+    )
+
+
+def note_end(asked: Asked, end: StepEnd) -> None:
+    """Say how it went to who watches."""
+    asked.usage = end.tail.usage
+    if end.response is not None:
+        asked.ending = "completed"
+    elif end.failure is not None:
+        asked.ending, asked.error = "failed", end.failure.kind
 
 
 def asked_again(run: Running, end: StepEnd) -> Draft | None:

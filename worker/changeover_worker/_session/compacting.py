@@ -18,6 +18,7 @@ from changeover_shared._items import Item, Usage, UserMessage
 from changeover_worker._compaction import Compaction
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
+from changeover_worker._session.asking import asked_of, note_end
 from changeover_worker._session.model_step import StepEnd, ask
 from changeover_worker._session.running import Running
 from changeover_worker._session.unrecorded import Unrecorded
@@ -199,15 +200,19 @@ class Compacting:
             return await self._running.app.model(name).respond(request, emit)
 
         loop = asyncio.get_running_loop()
-        asking = loop.create_task(ask(question, Unrecorded(), held, timeout_s=timeout_s))
-        leaving = loop.create_task(held.changed_or(timeout_s))
-        try:
-            await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if held.stopped or (held.leaving and not asking.done()):
-                return None
-            return await asking
-        finally:
-            await stop((asking, leaving))
+        asked = asked_of(self._running, execution, name)
+        with self._running.watcher.asking(asked):
+            asking = loop.create_task(ask(question, Unrecorded(), held, timeout_s=timeout_s))
+            leaving = loop.create_task(held.changed_or(timeout_s))
+            try:
+                await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
+                if held.stopped or (held.leaving and not asking.done()):
+                    return None
+                end = await asking
+            finally:
+                await stop((asking, leaving))
+            note_end(asked, end)
+            return end
 
     def _request(self, execution: Execution, how: Compaction, place: Cut) -> ModelRequest:
         document = f"<conversation>\n{told(place.older)}\n</conversation>\n\nWrite the summary."

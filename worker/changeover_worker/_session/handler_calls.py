@@ -218,7 +218,7 @@ class HandlerCalls:
 
             return await run.app.model(name).respond(request, in_phase)
 
-        return await ask_for(run, execution, question)
+        return await ask_for(run, execution, question, model=name)
 
     # Sleep
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from changeover_shared._errors import ChangeoverError, TooLarge
 from changeover_shared._events import Failure, Warned
 from changeover_worker._models.assembled import Assembled
-from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse
+from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse, TextDelta
 from changeover_worker._readable import error_text
 from changeover_worker._session.heard import Hearing, readable_answer, readable_delta
 from changeover_worker._session.held import Held
@@ -73,12 +73,20 @@ Question = Callable[[Emit], Awaitable[ModelResponse]]
 """Asks the model, with whatever has to be found out first."""
 
 
-async def ask(question: Question, recorder: Recording, held: Held, *, timeout_s: float) -> StepEnd:
-    """Ask until the model has answered, failed, taken too long or was stopped.
+async def ask(
+    question: Question,
+    recorder: Recording,
+    held: Held,
+    *,
+    timeout_s: float,
+    speaks: Callable[[], None] = lambda: None,
+) -> StepEnd:
+    """Ask until the model has answered, failed, taken too long or was stopped; `speaks` is called
+    when the first text was admitted.
 
     Raises the recorder's first failure, a `LeaseError` as a rule.
     """
-    step = _Listening(recorder, held)
+    step = _Listening(recorder, held, speaks)
     loop = asyncio.get_running_loop()
     task = loop.create_task(step.listen(question))
     # Not the task itself: a model may go on although it is cancelled, and must not be heard then.
@@ -107,8 +115,10 @@ async def ask(question: Question, recorder: Recording, held: Held, *, timeout_s:
 class _Listening:
     """Listens to one model: shows what it says and puts its answer together."""
 
-    def __init__(self, recorder: Recording, held: Held) -> None:
+    def __init__(self, recorder: Recording, held: Held, speaks: Callable[[], None]) -> None:
         self.hearing = Hearing()
+        self._speaks = speaks
+        self._said = False
         self._recorder = recorder
         self._session_id = held.lease.session_id
         self._assembled = Assembled()
@@ -151,6 +161,9 @@ class _Listening:
 
     async def _show(self, delta: ModelDelta) -> None:
         await self._recorder.emit(readable_delta(delta))
+        if isinstance(delta, TextDelta) and delta.text and not self._said:
+            self._said = True
+            self._speaks()
         self._pieces += 1
         await reached(Moment.DELTA, self._session_id, str(self._pieces))
 

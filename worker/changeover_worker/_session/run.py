@@ -135,6 +135,7 @@ class SessionRun:
             return
         turn_id = f"t_{loaded.turns + 1}"
         await run.write(await self._start(*found, turn_id))
+        run.answering = turn_id
         await reached(Moment.TURN_STARTED, loaded.session_id, turn_id)
 
     async def _start(self, entry: InboxEntry, more: tuple[Taken, ...], turn_id: str) -> Draft:

@@ -34,6 +34,7 @@ from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.retention import trim_if_due
 from changeover_worker._session.run import SessionRun
 from changeover_worker._session.running import Running
+from changeover_worker._session.watching import NOBODY, Watcher
 from changeover_worker._session.writer import Writer
 from changeover_worker._tools.threads import Threads
 from changeover_worker._turn.execution import may_have_run
@@ -69,6 +70,7 @@ class SessionRunner:
         *,
         resources: Any = None,
         jitter: Callable[[], float] = random.random,
+        watcher: Watcher = NOBODY,
     ) -> None:
         self._app = app
         self._store = store
@@ -76,6 +78,7 @@ class SessionRunner:
         self._log = log
         self._resources = resources
         self._jitter = jitter
+        self._watcher = watcher
         self._threads = Threads()
         self._warned: dict[str, None] = {}
 
@@ -144,6 +147,7 @@ class SessionRunner:
             recorder=recorder,
             commits=commits,
             jitter=self._jitter,
+            watcher=self._watcher,
         )
 
     async def _warn_once(self, recorder: Recorder, grant: Grant) -> None:

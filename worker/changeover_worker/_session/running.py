@@ -19,6 +19,7 @@ from changeover_worker._session.held import Held
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
+from changeover_worker._session.watching import Watcher
 from changeover_worker._tools.threads import Threads
 from changeover_worker._turn.budget import Limits
 from changeover_worker._turn.draft import NO_TAIL, Draft, Onward, Tail, new_step_id
@@ -44,7 +45,10 @@ class Running:
     commits: Commits
     jitter: Callable[[], float]
     """Numbers from 0 to 1 that keep sessions from asking again all at once."""
+    watcher: Watcher
     given_up: How | None = None
+    answering: str = ""
+    """The turn that was begun here and has said nothing yet."""
 
     async def write(self, draft: Draft, tail: Tail = NO_TAIL) -> None:
         """Commit a draft, or what has to be committed instead. Raises `Stale`, `LeaseError`."""
