@@ -79,6 +79,7 @@ class Telegram:
         self._relays = relays
         self._attempts = itertools.count()
         self._updates = itertools.count(1000)
+        self.secret = SECRET
         self.sent: list[dict[str, Any]] = []
         """The messages that were sent to chats."""
         self.hanging = asyncio.Event()
@@ -90,7 +91,7 @@ class Telegram:
     async def __aenter__(self) -> Self:
         await self.api.start()
         self._http = httpx2.AsyncClient(
-            headers={"X-Telegram-Bot-Api-Secret-Token": SECRET, "Connection": "close"},
+            headers={"Connection": "close"},
             timeout=PATIENCE_S,
         )
         return self
@@ -124,13 +125,14 @@ class Telegram:
         """One attempt, at the replica whose turn it is: a status, or `lost`."""
         try:
             relay = self._relays[next(self._attempts) % len(self._relays)]
-            answer = await self._http.post(relay.url, json=update)
+            told = {"X-Telegram-Bot-Api-Secret-Token": self.secret}
+            answer = await self._http.post(relay.url, json=update, headers=told)
         except httpx2.TransportError:
             return "lost"
-        told = str(answer.status_code)
+        came_to = str(answer.status_code)
         if "Retry-After" in answer.headers:
-            told += f", after {answer.headers['Retry-After']} s"
-        return told
+            came_to += f", after {answer.headers['Retry-After']} s"
+        return came_to
 
     def _hear(self, request: Request) -> Reply:
         assert request.path == f"/bot{TOKEN}/sendMessage", request.path

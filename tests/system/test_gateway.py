@@ -266,3 +266,49 @@ async def test_a_full_inbox_and_an_outage_are_told_so_that_telegram_comes_back(
 
         proxy.swallow()
         assert await bring(message("Hello", 2, chat=8)) == "503"
+
+
+@pytest.mark.timeout(120)
+async def test_an_edit_takes_the_place_of_what_waits_and_stop_ends_what_runs(world: World) -> None:
+    """Each of them brought again and again; what comes too late, or to nobody, changes nothing."""
+    bring, message = world.telegram.bring, world.telegram.message
+    edited = f"{CHAT}:1:5"
+
+    async def ending(id: str) -> Ending:
+        return (await world.operator.wait(CHAT, id, timeout="60s")).ending
+
+    world.worker("a")
+    await world.operator.pause("assistant")
+    await bring(message("Is the fery late?", 1))
+    for _ in range(3):
+        await bring(message("Is the ferry late?", 1, edit_date=5))
+    assert (await world.operator.session(CHAT)).inbox == 1
+    await world.operator.resume("assistant")
+    assert [await ending(id) for id in (f"{CHAT}:1", edited)] == ["cancelled", "completed"]
+    assert world.provider.asked == [["Is the ferry late?"]]
+
+    world.provider.hang = 1
+    await bring(message("And the bus?", 2))
+    await eventually(lambda: len(world.provider.asked) == 2, "the model is asked again")
+    await bring(message("And the tram?", 2, edit_date=9))
+    for _ in range(3):
+        await bring(message("/stop", 3))
+    assert await ending(f"{CHAT}:2") is Ending.ABORTED
+    await bring(message("And the tram?", 2, edit_date=9))
+    await bring(message("Thanks", 4))
+    assert await ending(f"{CHAT}:4") is Ending.COMPLETED
+    endings = [turn.ending for turn in (await world.operator.turns(CHAT)).items]
+    assert endings == ["completed", "aborted", "completed"]
+    assert world.telegram.sent == [{"chat_id": "7", "text": ANSWER}] * 2
+
+    before = (await world.operator.session(CHAT)).seq
+    assert await bring(message("/stop", 1, chat=8)) == ["202"]
+    assert await bring({"update_id": 1, "my_chat_member": {"chat": {"id": 8}}}) == ["202"]
+    assert [s.session_id for s in (await world.operator.sessions()).items] == [CHAT]
+    assert (await world.operator.session(CHAT)).seq == before
+
+
+async def test_who_does_not_know_the_secret_is_not_listened_to(world: World) -> None:
+    world.telegram.secret = "guessed"
+    assert await world.telegram.try_once(world.telegram.message("Hello", 1)) == "403"
+    assert (await world.operator.sessions()).items == ()
