@@ -12,7 +12,7 @@ from changeover._quarantine import given_up, is_quarantined, quarantined_of
 from changeover._sync_catalogue import MAX_SCANNED
 from changeover_shared._errors import ChangeoverError
 from changeover_shared._results import Page, Quarantined, Redriven
-from changeover_shared._store.records import Drop, Snapshot
+from changeover_shared._store.records import Drop
 from changeover_shared._store.sync_store import SyncStore
 
 LISTED: Final = 100
@@ -71,31 +71,32 @@ def redrive_all(store: SyncStore, queue: str | None, drop: Drop, by: str) -> Gen
 def redrive_one(store: SyncStore, session_id: str, drop: Drop, by: str) -> Redriven:
     """Let one session go on. Never raises: an answer that did not come is `failed`."""
     try:
-        # One that cannot be read here can be let go on all the same.
-        (snapshot,) = store.snapshots([session_id], strict=False)
-        if snapshot is None:
-            return Redriven(session_id=session_id, answer="unknown")
-        return _redrive(store, snapshot, drop, by)
+        return _redrive(store, session_id, drop, by)
     except ChangeoverError as error:
         return Redriven(session_id=session_id, answer="failed", error=str(error))
 
 
-def _redrive(store: SyncStore, snapshot: Snapshot, drop: Drop, by: str) -> Redriven:
-    session_id, head = snapshot.session_id, snapshot.head
-    untouched = Redriven(
-        session_id=session_id, answer="not_quarantined", status=shown_status(head.status)
-    )
-    if not is_quarantined(snapshot):
-        return untouched
-    gone = given_up(snapshot, drop, store.now_ms())
-    let_go = store.quarantine.dead_letter if drop == "all" else store.quarantine.redrive
-    status = let_go(session_id, head, gone, by=by)
-    if status is None:
-        return untouched.model_copy(update={"status": None})
-    return Redriven(
-        session_id=session_id,
-        answer="redriven",
-        status=shown_status(status),
-        dropped=gone.submissions,
-        ended_turn=gone.turn or None,
-    )
+def _redrive(store: SyncStore, session_id: str, drop: Drop, by: str) -> Redriven:
+    number = 0
+    while True:
+        # One that cannot be read here can be let go on all the same.
+        (snapshot,) = store.snapshots([session_id], strict=False)
+        if snapshot is None:
+            return Redriven(session_id=session_id, answer="unknown")
+        head = snapshot.head
+        if not is_quarantined(snapshot) or number not in (0, head.quarantine_no):
+            now = shown_status(head.status)
+            return Redriven(session_id=session_id, answer="not_quarantined", status=now)
+        number = head.quarantine_no
+        gone = given_up(snapshot, drop, store.now_ms())
+        let_go = store.quarantine.dead_letter if drop == "all" else store.quarantine.redrive
+        status = let_go(session_id, head, gone, by=by)
+        if status is not None:
+            return Redriven(
+                session_id=session_id,
+                answer="redriven",
+                status=shown_status(status),
+                dropped=gone.submissions,
+                ended_turn=gone.turn or None,
+            )
+        # Somebody else has ended the quarantine; or it has moved, or lost what was to be dropped.

@@ -18,6 +18,7 @@ from changeover import (
     UnknownSession,
 )
 from changeover_shared._errors import LeaseGone
+from changeover_shared._store.store import Store
 from tests.client.conftest import World
 
 
@@ -182,3 +183,30 @@ async def test_an_interrupt_and_a_cancel_say_that_nobody_runs_the_turn(world: Wo
     await redriven(world, ["web:1"])
     again = await world.client.cancel("web:1", "m:1")
     assert (again.answer, again.quarantined) == ("already_running", False)
+
+
+@pytest.mark.parametrize("meanwhile", ["taken back", "moved"])
+async def test_what_happens_between_the_look_and_the_redrive_is_looked_at_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """It was told that it is not quarantined, which it was."""
+    await stopped(world)
+    await world.client.submit("web:1", "again", id="m:2")
+    look = Store.snapshots
+    looks = 0
+
+    async def look_then(self: Store, *args: Any, **given: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        found = await look(self, *args, **given)
+        if looks == 1 and meanwhile == "taken back":
+            await world.client.cancel("web:1", "m:1")
+        elif looks == 1:
+            await world.client.reroute("web:1", "other")
+        return found
+
+    monkeypatch.setattr(Store, "snapshots", look_then)
+    (one,) = await redriven(world, ["web:1"], drop_input=True)
+    dropped = "m:2" if meanwhile == "taken back" else "m:1"
+    assert (one.answer, one.dropped) == ("redriven", (dropped,))
+    assert (await world.client.wait("web:1", dropped)).ending is Ending.DEAD_LETTERED

@@ -69,7 +69,8 @@ class Quarantine:
     ) -> Status | None:
         """Let a session that `head` shows as quarantined try again; its status then.
 
-        None when it is not in that quarantine any more. Raises `StoreUnavailable`.
+        None when it is not in that quarantine any more, or not as `head` and `given_up` say: look
+        again. Raises `StoreUnavailable`.
         """
         ask = partial(
             requests.redrive,
@@ -100,7 +101,8 @@ class Quarantine:
     ) -> Status | None:
         """Give up all that is open in a session that `head` shows as quarantined; its status then.
 
-        None when it is not in that quarantine any more. Raises `StoreUnavailable`.
+        None when it is not in that quarantine any more, or not where `head` says: look again.
+        Raises `StoreUnavailable`.
         """
         ask = partial(
             requests.dead_letter,
