@@ -27,6 +27,7 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
         "agent_policies",
         "fleet",
         "fsync",
+        "gauges",
         "quarantine",
         "schedules",
         "servers",
@@ -50,6 +51,7 @@ GENERATED: Final[dict[str, tuple[str, ...]]] = {
         "_topology",
         "_turn_page",
         "_wait",
+        "_watch",
     ),
 }
 """Package folder -> modules; the twin of `x.py` is `sync_x.py`, that of `_x.py` `_sync_x.py`."""
@@ -64,6 +66,7 @@ NAMES: Final = {
     "Cluster": "SyncCluster",
     "Executor": "SyncExecutor",
     "Fleet": "SyncFleet",
+    "Gauges": "SyncGauges",
     "Follower": "SyncFollower",
     "OneServer": "SyncOneServer",
     "Operator": "SyncOperator",
@@ -76,6 +79,7 @@ NAMES: Final = {
     "Upkeep": "SyncUpkeep",
     "aclose": "close",
     "aclosing": "closing",
+    "Watch": "SyncWatch",
     "Wire": "SyncWire",
     "async_client": "sync_client",
     "aiter_chunks": "iter_chunks",

@@ -6,6 +6,7 @@ in `Event`.
 
 from changeover._client import Client
 from changeover._explanation import Explanation
+from changeover._glance import Glance, QueueGlance, ServerGlance
 from changeover._operator import Operator
 from changeover._report import Report
 from changeover._submission import Message, Submission
@@ -140,6 +141,7 @@ __all__ = [
     "Finding",
     "FormatTooNew",
     "Gap",
+    "Glance",
     "IdExpired",
     "IdReused",
     "Interrupted",
@@ -163,6 +165,7 @@ __all__ = [
     "Purged",
     "Quarantined",
     "QueueActivity",
+    "QueueGlance",
     "QueueInfo",
     "Receipt",
     "Redriven",
@@ -170,6 +173,7 @@ __all__ = [
     "Report",
     "RequestError",
     "Schedule",
+    "ServerGlance",
     "ServerUnfit",
     "SessionClosed",
     "SessionConfigured",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
 from changeover._client import Client
@@ -10,6 +11,7 @@ from changeover._doctor import examine
 from changeover._explain import explain
 from changeover._explanation import Explanation
 from changeover._fleet_health import judged
+from changeover._glance import Glance
 from changeover._pages import checked_limit, place_before
 from changeover._payload_keys import payload_keys
 from changeover._purge import purge, spans
@@ -17,6 +19,7 @@ from changeover._queues import read_queues
 from changeover._redrive import list_quarantined, redrive_all, redrive_named
 from changeover._report import Report
 from changeover._submission import checked_reason
+from changeover._watch import Watch
 from changeover_shared._errors import Invalid
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import (
@@ -33,7 +36,7 @@ from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import Drop
-from changeover_shared._units import Duration
+from changeover_shared._units import Duration, duration
 
 
 class Operator(Client):
@@ -51,6 +54,24 @@ class Operator(Client):
         Reads a little of each session: some seconds for a hundred thousand.
         """
         return await read_queues(await self._opened(), await self.workers())
+
+    def watch(self, *, every: Duration = "1s") -> AsyncIterator[Glance]:
+        """Look at the fleet, at once and then once per `every`, for ever: workers, queues, rates.
+
+        Reads sizes, never a session, so it costs Redis the same however many there are. Some of it
+        is up to five seconds old, queues without workers up to a minute. Raises `Invalid` at once;
+        an iteration raises `StoreUnavailable`, and the next call of `watch` begins anew.
+        """
+        pause_s = duration(every, field="every").total_seconds()
+        if pause_s <= 0:
+            raise Invalid(field="every", reason="it must be more than nothing")
+        return self._watch(pause_s)
+
+    async def _watch(self, pause_s: float) -> AsyncGenerator[Glance]:
+        watch = Watch(await self._opened(), self._settings)
+        while True:
+            yield await watch.look()
+            await asyncio.sleep(pause_s)
 
     async def pause(self, queue: str, *, reason: str = "", by: str = "") -> None:
         """Have no worker take a session of a queue until `resume`. Turns that run go on to their

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterable, Iterator
 
 from changeover._explain import explain
 from changeover._explanation import Explanation
 from changeover._fleet_health import judged
+from changeover._glance import Glance
 from changeover._pages import checked_limit, place_before
 from changeover._report import Report
 from changeover._submission import checked_reason
@@ -18,6 +20,7 @@ from changeover._sync_payload_keys import payload_keys
 from changeover._sync_purge import purge, spans
 from changeover._sync_queues import read_queues
 from changeover._sync_redrive import list_quarantined, redrive_all, redrive_named
+from changeover._sync_watch import SyncWatch
 from changeover_shared._errors import Invalid
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import (
@@ -34,7 +37,7 @@ from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import Drop
 from changeover_shared._store.sync_executor import SyncExecutor
-from changeover_shared._units import Duration
+from changeover_shared._units import Duration, duration
 
 
 class SyncOperator(SyncClient):
@@ -52,6 +55,24 @@ class SyncOperator(SyncClient):
         Reads a little of each session: some seconds for a hundred thousand.
         """
         return read_queues(self._opened(), self.workers())
+
+    def watch(self, *, every: Duration = "1s") -> Iterator[Glance]:
+        """Look at the fleet, at once and then once per `every`, for ever: workers, queues, rates.
+
+        Reads sizes, never a session, so it costs Redis the same however many there are. Some of it
+        is up to five seconds old, queues without workers up to a minute. Raises `Invalid` at once;
+        an iteration raises `StoreUnavailable`, and the next call of `watch` begins anew.
+        """
+        pause_s = duration(every, field="every").total_seconds()
+        if pause_s <= 0:
+            raise Invalid(field="every", reason="it must be more than nothing")
+        return self._watch(pause_s)
+
+    def _watch(self, pause_s: float) -> Generator[Glance]:
+        watch = SyncWatch(self._opened(), self._settings)
+        while True:
+            yield watch.look()
+            time.sleep(pause_s)
 
     def pause(self, queue: str, *, reason: str = "", by: str = "") -> None:
         """Have no worker take a session of a queue until `resume`. Turns that run go on to their

@@ -147,6 +147,9 @@ async def _operates(operator: Operator) -> None:
         assert await operator.reroute("web:1", "other")
         await operator.pause("later")
         assert {one.queue for one in await operator.queues()} >= {"assistant", "later"}
+        async for glance in operator.watch():
+            assert [one.error for one in glance.servers] == [None]
+            break
         assert await operator.resume("later")
         await operator.purge(closed_for="0s", idle_for="0s", dry_run=True)
         await operator.purge(closed_for="1h")

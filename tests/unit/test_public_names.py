@@ -39,5 +39,6 @@ def test_the_synchronous_twins_have_the_methods_of_the_asynchronous_ones() -> No
         "redrive",
         "reroute",
         "resume",
+        "watch",
         "workers",
     }

@@ -24,6 +24,7 @@ from changeover.cli import (
     _show,
     _submit,
     _talk,
+    _top,
     _version,
 )
 from changeover.cli._entry_points import about, add_entry_points
@@ -78,6 +79,7 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, LOOK, _look.explain)
     _add(app, LOOK, _look.workers)
     _add(app, LOOK, _queues.queues)
+    _add(app, LOOK, _top.top)
     _add(app, LOOK, _schedules.schedules)
     _add(app, LOOK, _version.version)
     _add(app, OPERATE, _queues.pause)

@@ -53,15 +53,22 @@ def say_page(page: Page[Any], *, option: str) -> None:
 
 def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write columns as wide as what is in them; columns of numbers stand right."""
-    table = [list(header), *[[shown(cell) for cell in row] for row in rows]]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for number, line in enumerate(table(header, rows)):
+        say(line, style="" if number else "bold")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The same as lines."""
+    cells_of = [list(header), *[[shown(cell) for cell in row] for row in rows]]
+    widths = [max(map(len, column)) for column in zip(*cells_of, strict=True)]
     right = [bool(rows) and all(_is_count(row[i]) for row in rows) for i in range(len(header))]
-    for number, row in enumerate(table):
-        cells = [
+    return [
+        "  ".join(
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(row, widths, right, strict=True)
-        ]
-        say("  ".join(cells).rstrip(), style="" if number else "bold")
+        ).rstrip()
+        for row in cells_of
+    ]
 
 
 def shown(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from changeover_shared._errors import PayloadError
 from changeover_shared._events import Event
+from changeover_shared._results import Pause
 from changeover_shared._settings import Durability
 from changeover_shared._words import CommitKind, Ending, Next, Status
 
@@ -474,6 +475,30 @@ class Standing(NamedTuple):
     queue: str
     at_ms: int
     """When its newest event was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rush:
+    """What of a fleet changes with every claim, counted."""
+
+    running: int
+    ready: Mapping[str, int]
+    """Route -> how many sessions wait in it, without suspects."""
+    filled: tuple[str, ...]
+    """The keys of the ready sets that hold something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What of a fleet changes slowly, counted."""
+
+    sessions: int
+    timers: int
+    quarantined: int
+    suspects: Mapping[str, int]
+    """Route -> how many wait for a process that holds nothing else."""
+    pauses: tuple[Mapping[str, Pause], ...]
+    """Per partition, the queues that are paused there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from changeover_shared._store.attempts import Answer, Attempts
 from changeover_shared._store.clock import ServerClock, time_ms
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.gauges import Gauges
 from changeover_shared._store.keys import Keys, PartitionKeys
 from changeover_shared._store.payloads import SessionPayloads
 from changeover_shared._store.quarantine import Quarantine
@@ -58,6 +59,8 @@ class Store:
         """Stops sessions, and lets them go on."""
         self.upkeep = Upkeep(fleet)
         """Ends, moves and forgets sessions."""
+        self.gauges = Gauges(fleet)
+        """Counts what waits and runs."""
         self.schedules = Schedules(fleet)
         """Messages that are sent again and again."""
         self._policies = AgentPolicies(fleet)

@@ -36,6 +36,7 @@ from changeover_shared._store.records import (
 from changeover_shared._store.sync_agent_policies import SyncAgentPolicies
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_fleet import SyncFleet
+from changeover_shared._store.sync_gauges import SyncGauges
 from changeover_shared._store.sync_quarantine import SyncQuarantine
 from changeover_shared._store.sync_schedules import SyncSchedules
 from changeover_shared._store.sync_upkeep import SyncUpkeep
@@ -58,6 +59,8 @@ class SyncStore:
         """Stops sessions, and lets them go on."""
         self.upkeep = SyncUpkeep(fleet)
         """Ends, moves and forgets sessions."""
+        self.gauges = SyncGauges(fleet)
+        """Counts what waits and runs."""
         self.schedules = SyncSchedules(fleet)
         """Messages that are sent again and again."""
         self._policies = SyncAgentPolicies(fleet)
