@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -54,12 +55,15 @@ class User:
         id: str = "",
         agent: str = "",
         policy: AnyPolicy | None = None,
+        reply_to: str | None = None,
+        context: Mapping[str, str] | None = None,
     ) -> str:
         """Send a message or another op; its id, `m1`, `m2` ... without one.
 
-        Without a policy a message has its agent's. Raises what a producer's `submit` raises.
+        Without a policy a message has its agent's. `reply_to` is the channel of a text; `context`
+        is the session's, if this creates it. Raises what a producer's `submit` raises.
         """
-        op = MessageOp(text=said) if isinstance(said, str) else said
+        op = MessageOp(text=said, reply_to=reply_to) if isinstance(said, str) else said
         if isinstance(op, InterruptOp):
             raise Invalid(field="said", reason="interrupt has a method of its own")
         self._count += not id
@@ -67,7 +71,7 @@ class User:
         event = Message(text=op.text, author=op.author) if isinstance(op, MessageOp) else None
         agent = agent or self._agent
         wish = wish_of(policy or self._policies.get(agent, "enqueue")) if event else ENQUEUE
-        await self._send(op, session, id, agent, event, wish)
+        await self._send(op, session, id, agent, event, wish, context)
         return id
 
     async def interrupt(
@@ -133,6 +137,7 @@ class User:
         agent: str,
         event: Event | None = None,
         wish: Wish = ENQUEUE,
+        context: Mapping[str, str] | None = None,
     ) -> bool:
         self._world.follow(session)
         answer = await self._world.store.submit(
@@ -142,7 +147,9 @@ class User:
                 digest=digest(op),
                 cls=class_of(op).value,
                 body=encode_op(op),
-                create=Create(route=route_of(agent), agent=agent),
+                create=Create(
+                    route=route_of(agent), agent=agent, context=json.dumps(dict(context or {}))
+                ),
                 policy=wish.policy,
                 key=wish.key,
                 quiet_ms=wish.quiet_ms,
