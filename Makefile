@@ -53,7 +53,7 @@ format: .venv/.dev  ## Format, and write the generated files anew
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv/.dev  ## Measure speed and memory on this machine (a few minutes)
+bench: .venv/.dev  ## Measure speed and memory on this machine (a quarter of an hour)
 	@$(BIN)/python -m benchmarks
 
 chaos: .venv/.dev  ## Sweep, strike workers, then Redis, each for SECONDS (60), seeded by SEED, or STORM alone (aof, pause, kills ...)

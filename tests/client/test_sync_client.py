@@ -227,3 +227,11 @@ def test_times_are_the_same_without_await(world: SyncWorld) -> None:
     assert "submission m1 until " in (world.client.session("web:2").waiting or "")
     with pytest.raises(WaitTimeout, match="it is due at"):
         world.client.wait("web:2", "m1", timeout="0s")
+
+
+def test_a_fleet_is_watched_without_await(world: SyncWorld) -> None:
+    world.client.submit("web:1", "hello")
+    looks = world.client.watch(every="1ms")
+    first, second = next(looks), next(looks)
+    assert [(one.sessions, one.ready) for one in (first, second)] == [(1, 1), (1, 1)]
+    assert first.at_ms <= second.at_ms
