@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from changeover._rates import Rates, rates_by_queue
 from changeover_shared._results import Pause, QueueInfo, WorkerInfo
@@ -12,21 +13,29 @@ from changeover_shared._store.store import Store
 from changeover_shared._store.upkeep import STANDINGS_AT_ONCE
 from changeover_shared._words import Status
 
+LOOKED_AT_MS: Final = 2_000
+"""How late the sweep looks after what has stepped aside."""
+
 _Pauses = Sequence[Mapping[str, Pause]]
 
 
 class Count:
     """What was seen of the queues so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
         self.sessions: Counter[tuple[str, Status]] = Counter()
         self.oldest: dict[str, int] = {}
         """Queue -> when its oldest ready session became ready."""
 
     def add(self, found: Standing) -> None:
         """Count one session."""
-        self.sessions[found.queue, found.status] += 1
-        if found.status is Status.READY:
+        status = found.status
+        # It waits for a worker like the others, and is offered again in a moment.
+        if found.aside_ms + LOOKED_AT_MS > self._now_ms and status in (Status.IDLE, Status.PARKED):
+            status = Status.READY
+        self.sessions[found.queue, status] += 1
+        if status is Status.READY:
             self.oldest[found.queue] = min(found.at_ms, self.oldest.get(found.queue, found.at_ms))
 
 
@@ -35,7 +44,7 @@ async def read_queues(store: Store, workers: Sequence[WorkerInfo]) -> tuple[Queu
 
     Reads one small hash for each session, in pages.
     """
-    count = Count()
+    count = Count(await store.read_time())
     for at in store.keys.all:
         skip = 0
         while True:

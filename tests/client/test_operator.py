@@ -110,3 +110,16 @@ async def _register(world: World, *, agents: tuple[str, ...]) -> None:
         renewed_at_ms=await world.stores.producer.now_ms(),
     )
     await world.stores.worker.register(info.incarnation, info)
+
+
+async def test_what_steps_aside_for_its_tenant_is_ready_like_the_others(world: World) -> None:
+    """It was counted as nothing at all: a flooded tenant had an empty queue."""
+    for session in ("web:1", "web:2"):
+        await world.client.submit(session, "hello")
+    await world.stores.worker.defer("web:1", route_of("assistant"), span_ms=1500, reason="tenant")
+    (told,) = await world.client.queues()
+    assert told.ready == 2
+    assert told.oldest_ms is not None
+    await world.client.submit("web:3", "hello", delay="1h")
+    (told,) = await world.client.queues()
+    assert told.ready == 2

@@ -107,6 +107,21 @@ async def test_a_queue_runs_no_more_than_it_may(url: str) -> None:
     assert await _permits(url, settings) == {}
 
 
+async def test_a_burst_does_not_end_before_what_has_stepped_aside_for_it(url: str) -> None:
+    settings = own_fleet(tenant_concurrency=1)
+    model = Busy()
+    receipts = await submit(url, settings, "acme", 4)
+    async with (
+        working(busy_app(model), settings, url, burst=True) as one,
+        Operator(url, settings=settings) as operator,
+    ):
+        await one.task
+        for receipt in receipts:
+            outcome = await operator.wait(receipt.session_id, receipt.submission_id, timeout="5s")
+            assert outcome.ending is Ending.COMPLETED
+    assert model.most["acme"] == 1
+
+
 async def _is_limited(operator: Operator, count: int) -> bool:
     codes = {(await operator.explain(f"acme:{i}")).code for i in range(count)}
     return "tenant_limit" in codes

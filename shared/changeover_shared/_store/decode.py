@@ -471,8 +471,11 @@ def workers(flat: Sequence[bytes]) -> tuple[WorkerInfo, ...]:
 
 def standing(fields: Sequence[bytes | None]) -> Standing:
     """Where a session stands; one that was deleted meanwhile has no queue."""
-    status, route, at_ms = (value.decode() if value else "" for value in fields)
-    return Standing(Status(status or Status.DELETED), queue_of(route), int(at_ms or 0))
+    status, route, at_ms, deferred, not_before = (
+        value.decode() if value else "" for value in fields
+    )
+    aside_ms = int(not_before or 0) if deferred else 0
+    return Standing(Status(status or Status.DELETED), queue_of(route), int(at_ms or 0), aside_ms)
 
 
 def paused(meta: Sequence[bytes]) -> dict[str, Pause]:

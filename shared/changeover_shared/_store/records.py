@@ -475,6 +475,8 @@ class Standing(NamedTuple):
     queue: str
     at_ms: int
     """When its newest event was written."""
+    aside_ms: int = 0
+    """Until when it has stepped aside, because as many run as may; 0 if it has not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,9 +132,8 @@ class SyncUpkeep:
         at, commands = self._fleet.keys.all[partition], self._fleet.executor.commands
         last = skip + STANDINGS_AT_ONCE - 1
         (named,) = commands([("ZRANGE", at.named("sessions"), skip, last)])
-        heads = [
-            ("HMGET", at.session(one.decode(), "head"), "status", "route", "at_ms") for one in named
-        ]
+        asked = ("status", "route", "at_ms", "deferred", "not_before")
+        heads = [("HMGET", at.session(one.decode(), "head"), *asked) for one in named]
         return tuple(map(decode.standing, commands(heads))) if heads else ()
 
     def purge(self, partition: int, session_ids: Sequence[str]) -> tuple[int, int]:

@@ -29,7 +29,7 @@ class Burst:
         self._claims = claims
 
     async def run(self, finished: Callable[[], None]) -> None:
-        """Call `finished` once nothing is held, ready, due or expired."""
+        """Call `finished` once nothing is held, ready, due or expired, or has stepped aside here."""
         while True:
             idle = self._idle()
             partitions = range(self._store.keys.partitions)
@@ -40,7 +40,8 @@ class Burst:
             await asyncio.sleep(LOOK_S)
 
     def _idle(self) -> bool:
-        return self._slots.empty and not self._claims.busy
+        claims = self._claims
+        return self._slots.empty and not claims.busy and not claims.keeps_aside
 
     async def _visit(self, partition: int) -> bool:
         """Ring for what waits in a partition; whether anything does."""

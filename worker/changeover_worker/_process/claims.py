@@ -74,6 +74,11 @@ class ClaimLoop:
         """Whether a claim is being made right now."""
         return self._one_at_a_time.locked()
 
+    @property
+    def keeps_aside(self) -> bool:
+        """Whether something that waits could not be claimed here, and is not offered again yet."""
+        return self._permits.keeps_aside
+
     async def run(self) -> None:
         """Claim until the slots are closed; returns when no claim is in flight."""
         async with asyncio.TaskGroup() as group:

@@ -48,6 +48,12 @@ class Permits:
         self._span_ms = CLAIM_MS + 2 * self._ttl_ms + SLACK_MS
         self._lock = threading.Lock()
         self._kept: dict[tuple[str, str], tuple[Permit, float]] = {}
+        self._aside_until = 0.0
+
+    @property
+    def keeps_aside(self) -> bool:
+        """Whether something that got no permit here is not offered again yet."""
+        return time.monotonic() < self._aside_until
 
     @property
     def needed(self) -> bool:
@@ -80,6 +86,8 @@ class Permits:
             if answer.full:
                 span_ms = round(uniform(*ASIDE_MS))
                 await store.defer(one.session_id, route, span_ms=span_ms, reason=answer.full)
+                until = time.monotonic() + span_ms / 1000
+                self._aside_until = max(self._aside_until, until)
             else:
                 admitted.append(one.session_id)
                 until_ms = answer.until_ms
