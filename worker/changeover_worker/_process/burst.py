@@ -29,7 +29,7 @@ class Burst:
         self._claims = claims
 
     async def run(self, finished: Callable[[], None]) -> None:
-        """Call `finished` once nothing is held, ready, due or expired, or has stepped aside here."""
+        """Call `finished` once nothing is held, ready, due, expired or aside."""
         while True:
             idle = self._idle()
             partitions = range(self._store.keys.partitions)
