@@ -9,12 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from changeover._fleet_health import (
-    config_findings,
-    fleet_findings,
-    judged,
-    overdue_schedules,
-)
+from changeover._fleet_config import config_findings
+from changeover._fleet_health import fleet_findings, judged, overdue_schedules
 from changeover._partition_look import Command, PartitionLook
 from changeover._report import Report, report_of
 from changeover._sync_deep import Progress, look_deep

@@ -14,6 +14,7 @@ SOURCES = (
     "shared/changeover_shared/_server/diagnosis.py",
     "shared/changeover_shared/_server/topology.py",
     "producer/changeover/_doctor.py",
+    "producer/changeover/_fleet_config.py",
     "producer/changeover/_fleet_health.py",
     "producer/changeover/_tally.py",
     "producer/changeover/_topology.py",
