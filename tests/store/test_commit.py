@@ -205,6 +205,28 @@ async def test_an_interrupted_turn_can_only_fail_or_be_aborted(drive: Driver, en
         ]  # fmt: skip
 
 
+async def test_an_abort_under_a_rollback_takes_the_turn_out_of_the_context(drive: Driver) -> None:
+    """Also one that was made up for an interrupt, before the rollback came."""
+    lease = await drive.run("m1")
+    await drive.interrupt("i1")
+    await drive.submit("m2", policy="rollback")
+    async with drive.unchanged():
+        assert await drive.commit(lease, "end", end="aborted", next="release") == [
+            "CONTROL", "rollback", "i1",
+        ]  # fmt: skip
+    gone = Event(type="context_rolled_back", turn_id="t_1")
+    ended = await drive.commit(lease, "end", end="aborted", next="release", events=(gone,))
+    assert committed(ended)["held"] == "gone"
+    assert (await drive.receipt("m1") or {})["ending"] == "aborted"
+
+
+async def test_a_turn_may_fail_under_a_rollback(drive: Driver) -> None:
+    lease = await drive.run("m1")
+    await drive.submit("m2", policy="rollback")
+    await drive.finish(lease, end="failed")
+    assert (await drive.receipt("m1") or {})["ending"] == "failed"
+
+
 @pytest.mark.parametrize("end", ["aborted", "failed"])
 async def test_the_end_of_a_turn_settles_its_interrupt(drive: Driver, end: str) -> None:
     """Hole 12, F5."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,9 +15,17 @@ from changeover_shared._store.records import Create, Submit
 from changeover_shared._words import Ending
 from changeover_worker import Agent, App, Compaction, tool
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
+from changeover_worker._session import signals
+from changeover_worker._session.signals import Moment
 from changeover_worker._turn.context import flaw
 from changeover_worker.testing import ScriptedModel, call, fail, say
 from tests.support.holding import ROUTE, Bench, bench, until
+
+
+@pytest.fixture(autouse=True)
+def _no_listener_stays() -> Iterator[None]:
+    yield
+    signals.listen(None)
 
 
 @tool
@@ -316,3 +325,31 @@ async def test_a_session_that_begins_behind_older_numbers_is_rolled_back_by_them
         assert await roll_back(b, app, "t_4") is Ending.COMPLETED
         await talk(b, app, "m5")
         assert shown(model.requests[-1]) == ["message m3", "3", "message m5"]
+
+
+async def test_a_rollback_that_comes_right_before_the_abort_of_an_earlier_interrupt_counts() -> (
+    None
+):
+    """The abort has been made up already; what it would leave in the context is left out."""
+    model = Waits()
+    app = app_of(model)
+    async with bench() as b:
+        await b.submit("pay 7", "m1")
+        run, lease = await b.begin(app)
+        await until(model.waiting.is_set, "the second step")
+        sent: list[str] = []
+
+        async def listener(moment: Moment, session_id: str, detail: str) -> None:
+            if moment is Moment.BEFORE_COMMIT and detail == "end" and not sent:
+                sent.append("m2")
+                await submit_with_policy(b, "forget that", "m2", "rollback")
+
+        signals.listen(listener)
+        await b.interrupt()
+        await b.hear(lease)
+        await run
+        assert (await b.ending("m1"), await b.ending("i1")) == (Ending.ABORTED, Ending.COMPLETED)
+        assert await b.ending("m2") is Ending.COMPLETED
+        note, last = shown(model.requests[-1])
+        assert 'pay({"order": "7"})' in note
+        assert last == "forget that"

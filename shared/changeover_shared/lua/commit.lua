@@ -64,7 +64,8 @@
 --          REPLAY       the same, with `held` as it is now
 --          REWOUND      rev          the store has forgotten commits of this holder
 --          CONFLICT     rev turn
---          CONTROL      kind sub     the turn was interrupted: it can only fail or be aborted
+--          CONTROL      kind sub     the turn was interrupted: it can only fail or be aborted, by a
+--                                    rollback only so that the context is rid of it
 --          INPUT        {n ...}      not all inputs can be taken; these can. Or a wait is not as
 --                                    it was told: answered, not answered, not there
 --          BAD_PARK                  nothing would end the wait; or a close that ends no turn, a
@@ -108,7 +109,16 @@ if get(s, 'turn') ~= expected
   or (turn == '' and (finish ~= '' or #take > 0)) then
   return reply('CONFLICT', int(num(s, 'rev')), get(s, 'turn'))
 end
-if (finish == 'completed' or finish == 'requeue') and turn ~= '' and get(s, 'ctl_turn') == turn then
+-- A rollback that came after its holder had looked for one counts as well.
+local function keeps_what_is_to_go()
+  if finish ~= 'aborted' or get(s, 'ctl_kind') ~= 'rollback' then return false end
+  for _, e in ipairs(events) do
+    if e.kind == 'context_rolled_back' then return false end
+  end
+  return true
+end
+if turn ~= '' and get(s, 'ctl_turn') == turn
+  and (finish == 'completed' or finish == 'requeue' or keeps_what_is_to_go()) then
   return reply('CONTROL', get(s, 'ctl_kind'), get(s, 'ctl_sub'))
 end
 
