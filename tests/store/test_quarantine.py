@@ -100,6 +100,22 @@ async def test_a_redriven_session_has_all_its_attempts_and_goes_on_in_its_turn(
     assert await endings(drive, "m1") == ["completed"]
 
 
+async def test_a_redriven_session_has_all_its_time_and_no_place_of_before(drive: Driver) -> None:
+    """It is not stopped again at once for the time that it had lost, nor does it pass anybody who
+    came while it was stopped."""
+    await drive.submit("m1")
+    await drive.set_head(lost_ms=20 * MINUTE_MS)
+    limit = 15 * MINUTE_MS
+    assert (await drive.claim(nonce="n1", no_progress_ms=limit))[0][0] == "QUARANTINED"
+    other = drive.neighbour("other")
+    await other.submit("m1")
+    await other.hold(nonce="n2")
+    await drive.redrive()
+    head = await drive.head()
+    assert ("lost_ms" in head, int(head["tag"]) > int((await other.head())["tag"])) == (False, True)
+    assert (await drive.claim(nonce="n3", no_progress_ms=limit))[0][0] == "GRANTED"
+
+
 async def test_a_repeat_of_a_redrive_changes_nothing(drive: Driver) -> None:
     await drive.submit("m1")
     await drive.quarantine()

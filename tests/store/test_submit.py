@@ -615,3 +615,12 @@ async def test_nothing_passes_a_submission_that_was_sent_back(drive: Driver) -> 
     accepted(await drive.submit("m1"))
     accepted(await drive.submit("m2", after="m1"))
     assert (await drive.submit("m2", after="m9"))[0] == "DUPLICATE"
+
+
+async def test_a_steer_wakes_no_parked_turn(drive: Driver) -> None:
+    """It is taken with the step with which the turn goes on."""
+    await drive.park("w1")
+    assert (await drive.submit("s1", policy="steer"))[0] == "ACCEPTED"
+    assert (await drive.status(), await drive.indexes()) == ("parked", set())
+    await drive.answer("w1", "a1")
+    assert await drive.status() == "ready"
