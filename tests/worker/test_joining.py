@@ -272,7 +272,7 @@ async def test_a_joined_turn_that_cannot_be_written_fails_for_all(
     """And is not tried for ever."""
     async with bench() as on:
         for id in ("a", "b"):
-            await on.submit(id, id, policy="join")
+            await on.submit(MessageOp(text=id, reply_to=f"to_{id}"), id, policy="join")
         commit = on.stores.worker.commit
 
         async def unwritable(lease: Any, asked: Commit) -> Any:
@@ -284,6 +284,7 @@ async def test_a_joined_turn_that_cannot_be_written_fails_for_all(
         await on.run(ok())
         assert [await on.ending(id) for id in ("a", "b")] == ["failed", "failed"]
         assert await turns_of(on) == [("a", "b")]
+        assert [one.reply_to for one in await on.turns()] == [("to_a", "to_b")]
 
 
 async def test_until_a_start_is_committed_it_has_taken_nothing() -> None:
