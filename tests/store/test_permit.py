@@ -64,6 +64,13 @@ async def test_a_session_that_is_taken_over_counts_once(drive: Driver) -> None:
     assert await drive.neighbour("b").permit("n2") == "GRANTED"
 
 
+async def test_two_permits_of_one_session_leave_its_tenant_the_other_place(drive: Driver) -> None:
+    for nonce in ("dead", "successor"):
+        assert await drive.permit(nonce, caps=TWO) == "GRANTED"
+    assert await drive.neighbour("b").permit("n2", caps=TWO) == "GRANTED"
+    assert await drive.neighbour("c").permit("n3", caps=TWO) == "tenant"
+
+
 async def test_the_loser_of_a_race_takes_no_permit_from_the_winner(drive: Driver) -> None:
     """Hole 43: both asked for the session before either claimed it."""
     assert await drive.permit("winner") == await drive.permit("loser") == "GRANTED"
