@@ -45,6 +45,7 @@ from changeover_shared._errors import (
     TurnFailed,
     UnknownSession,
     UnknownSubmission,
+    UnknownWorker,
     WaitTimeout,
 )
 from changeover_shared._events import (
@@ -92,6 +93,9 @@ from changeover_shared._items import (
 from changeover_shared._policies import Debounce, Policy
 from changeover_shared._results import (
     Cancelled,
+    Draining,
+    DrainProgress,
+    Evicted,
     Interrupted,
     Outcome,
     Page,
@@ -133,8 +137,11 @@ __all__ = [
     "Debounce",
     "Deleted",
     "Delta",
+    "DrainProgress",
+    "Draining",
     "Ending",
     "Event",
+    "Evicted",
     "Explanation",
     "ExtraMissing",
     "Failure",
@@ -215,6 +222,7 @@ __all__ = [
     "TurnStarted",
     "UnknownSession",
     "UnknownSubmission",
+    "UnknownWorker",
     "Usage",
     "UserMessage",
     "View",

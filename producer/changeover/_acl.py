@@ -27,7 +27,8 @@ _PRODUCER: Final = (
     "zscore",
 )  # fmt: skip
 _WORKER: Final = (
-    "bzpopmin", "del", "hdel", "hget", "hgetall", "hset", "xrange", "xrevrange", "zcard", "zrem",
+    "bzpopmin", "client|list", "del", "hdel", "hget", "hgetall", "hset", "mget", "xrange",
+    "xrevrange", "zcard", "zrem",
 )  # fmt: skip
 _OPERATOR: Final = (
     *_PRODUCER, "cluster|info", "cluster|nodes", "config|get", "exists", "hdel", "hscan",
@@ -49,7 +50,7 @@ SCRIPTS: Final[Mapping[Role, tuple[str, ...]]] = {
     ),
     "operator": (
         *_PRODUCERS_SCRIPTS, "quarantine", "redrive", "dead_letter", "reroute", "trim", "purge",
-        "pause",
+        "pause", "evict", "reap",
     ),
 }  # fmt: skip
 """Which scripts a role runs."""
@@ -95,9 +96,14 @@ def _patterns(role: Role, keys: Keys) -> tuple[str, ...]:
         case "producer":
             return (*common, f"%R~{keys.agents}")
         case "worker":
-            return (*common, f"~{keys.workers}", f"~{keys.sweep}", f"~{keys.agents}")
+            return (*common, *_written(keys.workers, keys.sweep, keys.agents, keys.order("*")))
         case "operator":
-            return (*common, *(f"%R~{key}" for key in (keys.workers, keys.sweep, keys.agents)))
+            read = (f"%R~{keys.sweep}", f"%R~{keys.agents}")
+            return (*common, *_written(keys.workers, keys.order("*")), *read)
+
+
+def _written(*patterns: str) -> tuple[str, ...]:
+    return tuple(f"~{pattern}" for pattern in patterns)
 
 
 def _in_scripts(role: Role) -> set[str]:

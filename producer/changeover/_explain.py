@@ -113,7 +113,7 @@ def _held(snapshot: Snapshot, workers: Sequence[WorkerInfo], now_ms: int) -> Rea
         return (
             "holder_silent",
             f"is held by {holder}, silent for {silent}: takeover in {remaining} at the latest",
-            None,
+            f"wait, or if it is dead: changeover evict {holder}",
             {**facts, "silent_ms": now_ms - known.renewed_at_ms},
         )
     if known is not None and known.state == "draining":

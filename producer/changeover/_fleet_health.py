@@ -43,6 +43,7 @@ def fleet_findings(
     yield _summary(config, looks, workers, settings)
     yield from _universe(config, looks, now_ms)
     yield from _silent(workers, settings, now_ms)
+    yield from _blind(workers)
     yield from _paused(looks, now_ms)
     yield from _unserved(looks, workers)
     yield from _behind(looks, workers, now_ms)
@@ -115,8 +116,21 @@ def _silent(workers: Sequence[WorkerInfo], settings: Settings, now_ms: int) -> I
                 code="worker_silent",
                 text=f"worker {worker.worker} has not been heard of for {since}: what it held is "
                 f"taken over {lease} after its last renewal",
-                remedy="start it again, or look at its log",
+                remedy=f"start it again, or if it is dead: changeover evict {worker.incarnation}",
             )
+
+
+def _blind(workers: Sequence[WorkerInfo]) -> Iterator[Finding]:
+    blind = [one.worker for one in workers if not one.sees_connections and one.state != "silent"]
+    if blind:
+        yield Finding(
+            level="warn",
+            code="deaths_unseen",
+            text=f"{'worker' if len(blind) == 1 else 'workers'} {_named(blind)} cannot see which "
+            "connections Redis has, or theirs have no names: the death of a worker without a "
+            "supervisor is noticed when its leases end",
+            remedy="permit CLIENT LIST (changeover acl worker), without a proxy in between",
+        )
 
 
 def _paused(looks: Sequence[PartitionLook], now_ms: int) -> Iterator[Finding]:

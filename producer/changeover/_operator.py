@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from changeover._client import Client
 from changeover._deep import Progress
 from changeover._doctor import examine
+from changeover._drain import chosen, drain, evict
 from changeover._explain import explain
 from changeover._explanation import Explanation
 from changeover._fleet_health import judged
@@ -23,6 +24,8 @@ from changeover._watch import Watch
 from changeover_shared._errors import Invalid
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import (
+    DrainProgress,
+    Evicted,
     Page,
     Pause,
     PayloadKey,
@@ -36,7 +39,7 @@ from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import Drop
-from changeover_shared._units import Duration, duration
+from changeover_shared._units import Duration, duration, milliseconds
 
 
 class Operator(Client):
@@ -47,6 +50,44 @@ class Operator(Client):
         """Every registered worker by name; `silent` once it has missed its renewals."""
         store = await self._opened()
         return judged(await store.workers(), await store.now_ms(), self._settings)
+
+    def drain(
+        self,
+        worker: str | None = None,
+        *,
+        build: str | None = None,
+        grace: Duration | None = None,
+    ) -> AsyncIterator[DrainProgress]:
+        """Have a worker, all of a build, or all that there are hand off what they hold, and stop.
+
+        Answers with each worker once it has been told (`asked`), then with whatever changes, until
+        each is `drained`, `silent` or `gone`; who stops to listen leaves the drain going on. A
+        worker is named as `workers` does, or by its incarnation; one that starts under the same
+        name afterwards is not meant. `grace` is how long to wait for step boundaries, by default
+        what each worker was told; said again, a shorter one counts. Raises `UnknownWorker`,
+        `Invalid`, and `StoreUnavailable`: who was told before stops all the same.
+        """
+        if worker is not None and build is not None:
+            raise Invalid(field="build", reason="name a worker or a build, not both")
+        grace_ms = None if grace is None else milliseconds(grace, field="grace")
+        return self._drain(worker, build, grace_ms)
+
+    async def _drain(
+        self, worker: str | None, build: str | None, grace_ms: int | None
+    ) -> AsyncGenerator[DrainProgress]:
+        found = chosen(await self.workers(), worker, build)
+        async for one in drain(await self._opened(), found, grace_ms, self._settings):
+            yield one
+
+    async def evict(self, worker: str) -> Evicted:
+        """Declare a worker dead: what it holds goes on elsewhere now, as after a crash.
+
+        Harmless if it lives: its writes are refused, and it stops as soon as it hears of it; only
+        tools that it has started may run to their end while others run them again, if they are
+        `pure` or `idempotent`. Raises `UnknownWorker`, `Invalid` when the name fits several
+        incarnations, and `StoreUnavailable`: then repeat it.
+        """
+        return await evict(await self._opened(), await self.workers(), worker)
 
     async def queues(self) -> tuple[QueueInfo, ...]:
         """Every queue that has sessions, workers, or is paused: what waits, runs and stands still.

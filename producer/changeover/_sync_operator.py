@@ -16,6 +16,7 @@ from changeover._submission import checked_reason
 from changeover._sync_client import SyncClient
 from changeover._sync_deep import Progress
 from changeover._sync_doctor import examine
+from changeover._sync_drain import chosen, drain, evict
 from changeover._sync_payload_keys import payload_keys
 from changeover._sync_purge import purge, spans
 from changeover._sync_queues import read_queues
@@ -24,6 +25,8 @@ from changeover._sync_watch import SyncWatch
 from changeover_shared._errors import Invalid
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import (
+    DrainProgress,
+    Evicted,
     Page,
     Pause,
     PayloadKey,
@@ -37,7 +40,7 @@ from changeover_shared._server.url import parse_url, redis_url
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import Drop
 from changeover_shared._store.sync_executor import SyncExecutor
-from changeover_shared._units import Duration, duration
+from changeover_shared._units import Duration, duration, milliseconds
 
 
 class SyncOperator(SyncClient):
@@ -48,6 +51,43 @@ class SyncOperator(SyncClient):
         """Every registered worker by name; `silent` once it has missed its renewals."""
         store = self._opened()
         return judged(store.workers(), store.now_ms(), self._settings)
+
+    def drain(
+        self,
+        worker: str | None = None,
+        *,
+        build: str | None = None,
+        grace: Duration | None = None,
+    ) -> Iterator[DrainProgress]:
+        """Have a worker, all of a build, or all that there are hand off what they hold, and stop.
+
+        Answers with each worker once it has been told (`asked`), then with whatever changes, until
+        each is `drained`, `silent` or `gone`; who stops to listen leaves the drain going on. A
+        worker is named as `workers` does, or by its incarnation; one that starts under the same
+        name afterwards is not meant. `grace` is how long to wait for step boundaries, by default
+        what each worker was told; said again, a shorter one counts. Raises `UnknownWorker`,
+        `Invalid`, and `StoreUnavailable`: who was told before stops all the same.
+        """
+        if worker is not None and build is not None:
+            raise Invalid(field="build", reason="name a worker or a build, not both")
+        grace_ms = None if grace is None else milliseconds(grace, field="grace")
+        return self._drain(worker, build, grace_ms)
+
+    def _drain(
+        self, worker: str | None, build: str | None, grace_ms: int | None
+    ) -> Generator[DrainProgress]:
+        found = chosen(self.workers(), worker, build)
+        yield from drain(self._opened(), found, grace_ms, self._settings)
+
+    def evict(self, worker: str) -> Evicted:
+        """Declare a worker dead: what it holds goes on elsewhere now, as after a crash.
+
+        Harmless if it lives: its writes are refused, and it stops as soon as it hears of it; only
+        tools that it has started may run to their end while others run them again, if they are
+        `pure` or `idempotent`. Raises `UnknownWorker`, `Invalid` when the name fits several
+        incarnations, and `StoreUnavailable`: then repeat it.
+        """
+        return evict(self._opened(), self.workers(), worker)
 
     def queues(self) -> tuple[QueueInfo, ...]:
         """Every queue that has sessions, workers, or is paused: what waits, runs and stands still.

@@ -4,7 +4,7 @@
   + RequestError                  the caller can act
     - Invalid                       before any I/O: a field is not what it may be
     - TooLarge                      before any I/O: a message is over its limit
-    - UnknownSession, UnknownSubmission
+    - UnknownSession, UnknownSubmission, UnknownWorker
     - Closed, Deleted               the session takes nothing more
     - SessionHeld                   a worker holds the session
     - Busy                          a bound is reached; the same id may be sent again later
@@ -104,6 +104,20 @@ class UnknownSubmission(RequestError):
         )
         self.session_id = session_id
         self.submission_id = submission_id
+
+
+class UnknownWorker(RequestError):
+    """No worker is registered under that name, or runs that build. Nothing was changed."""
+
+    code = "unknown_worker"
+
+    def __init__(self, *, worker: str | None = None, build: str | None = None) -> None:
+        which = f"no worker {worker!r}" if worker is not None else f"no worker of build {build!r}"
+        super().__init__(
+            f"{which} is registered; nothing was changed; changeover workers lists those that are"
+        )
+        self.worker = worker
+        self.build = build
 
 
 class Closed(RequestError):

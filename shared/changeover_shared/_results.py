@@ -344,6 +344,19 @@ class QueueActivity(Wire):
     recent_turns: int = 0
 
 
+class Draining(Wire):
+    """How far a worker has come that stops."""
+
+    sessions: int
+    """How many it held when it was told to."""
+    left: int
+    """How many of them it still holds."""
+    forced: int = 0
+    """How many did not reach a step boundary within the grace."""
+    grace_ms: int = 0
+    since_ms: int = 0
+
+
 class WorkerInfo(Wire):
     """A worker process as it last described itself, with what Redis knows of it."""
 
@@ -364,3 +377,36 @@ class WorkerInfo(Wire):
     """Queue -> what it does for it; only queues that it has had a session of."""
     recent_ms: int = 0
     """How far back `recent_turns` and the like reach: about a minute, less while it is young."""
+    draining: Draining | None = None
+    """While it drains: how far it has come."""
+    sees_connections: bool = True
+    """Whether it may see which connections there are, and its own ones have its name: without, a
+    death of others is noticed when their leases end, or by their supervisor."""
+
+
+class DrainProgress(Wire):
+    """What becomes of a worker that was told to drain."""
+
+    worker: str
+    incarnation: str
+    state: Literal["asked", "draining", "drained", "silent", "gone"]
+    """`asked`: it has been told, by Redis. `silent`: it does not renew its registration; what it
+    holds is taken over when its leases end. `gone`: it ended without having drained."""
+    sessions: int = 0
+    """How many sessions it held when it began."""
+    handed_off: int = 0
+    """How many of them it holds no more."""
+    forced: int = 0
+    """How many did not reach a step boundary within the grace."""
+    grace_ms: int = 0
+    took_ms: int = 0
+    """How long ago it was told."""
+
+
+class Evicted(Wire):
+    """A worker that was declared dead."""
+
+    worker: str
+    incarnation: str
+    sessions: int
+    """How many sessions it held: they go on elsewhere."""

@@ -15,7 +15,7 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from changeover import Client, Ending, Operator, ServerUnfit
+from changeover import Client, Ending, Operator, ServerUnfit, UnknownWorker
 from changeover._acl import COMMANDS, SCRIPTS, Role, acl_user
 from changeover.cli import main
 from changeover_shared._settings import Settings
@@ -118,7 +118,9 @@ async def test_each_role_does_all_that_it_is_for(fenced: Fenced, durability: str
         await producer.view("web:1")
         await _operates(Operator(fenced.of("operator"), settings=told))
         assert await producer.delete("web:3")
-        at_work.worker.drain("the test is over")
+        async with Operator(fenced.of("operator"), settings=told) as operator:
+            told_last = [one async for one in operator.drain(at_work.worker.incarnation)][-1]
+            assert told_last.state == "drained"
         await at_work.task
     assert fenced.denied <= {"config|get"}, "only what a start does without"
 
@@ -155,6 +157,8 @@ async def _operates(operator: Operator) -> None:
         await operator.purge(closed_for="1h")
         await operator.submit("web:9", "hello", agent="nobody")
         assert await operator.delete("web:9")
+        with pytest.raises(UnknownWorker):
+            await operator.evict("nobody")
         report = await operator.doctor(deep=True)
         codes = {one.code: one for one in report.findings}
         assert "not_seen" not in codes
@@ -180,6 +184,8 @@ def test_no_role_does_what_concerns_the_server_or_others(fenced: Fenced, role: R
     fenced.admin.set("{other:1}:meta", "kept")
     with closing(fenced.client(role)) as client:
         for name, args in FORBIDDEN.items():
+            if (role, name) == ("worker", "CLIENT LIST"):
+                continue  # By which workers notice the death of others.
             with pytest.raises(NoPermissionError):
                 sent(client, *name.split(), *args)
         for key in ("other:x", "{other:1}:meta", f"{PREFIX}x:config"):
@@ -216,6 +222,7 @@ def test_a_producer_neither_registers_as_a_worker_nor_claims(fenced: Fenced) -> 
         for command in (
             ("HSET", keys.workers, "w", "{}"),
             ("SET", keys.sweep, "me"),
+            ("SET", keys.order("w:00000000"), "{}"),
             ("BZPOPMIN", keys.bell("assistant@1"), "0.1"),
             ("SCAN", "0"),
         ):
@@ -223,8 +230,9 @@ def test_a_producer_neither_registers_as_a_worker_nor_claims(fenced: Fenced) -> 
                 sent(client, *command)
     with closing(fenced.client("operator")) as client:
         assert client.hgetall(keys.workers) == {}
-        with pytest.raises(NoPermissionError):
-            client.hset(keys.workers, "w", "{}")
+        for command in (("SET", keys.sweep, "me"), ("BZPOPMIN", keys.bell("a@1"), "0.1")):
+            with pytest.raises(NoPermissionError):
+                sent(client, *command)
 
 
 async def test_a_wrong_password_is_a_setup_that_a_person_must_mend(fenced: Fenced) -> None:
@@ -246,13 +254,14 @@ def test_the_name_is_chosen_and_the_json_has_the_rules(
 
 # What is sent is read from the source, so that a new command cannot be forgotten here.
 
-MEANT_OTHERWISE = {"hdel", "zrem"}
-"""Words in the sources that look like commands: what a finding tells a person to type."""
+MEANT_OTHERWISE = {"hdel", "zrem", "type"}
+"""Words in the sources that look like commands: what a finding tells a person to type, and which
+connections are listed."""
 COMMON = ("fleet", "barrier", "fsync", "replication", "servers", "executor", "wire")
 SOURCES: dict[Role, tuple[str, ...]] = {
     "producer": ("store", "agent_policies", "schedules"),
-    "worker": ("lease_store", "schedules"),
-    "operator": ("store", "upkeep", "quarantine", "schedules"),
+    "worker": ("lease_store", "schedules", "eviction", "orders"),
+    "operator": ("store", "upkeep", "quarantine", "schedules", "eviction", "orders"),
 }
 DOCTORS = ("_doctor", "_deep", "_session_look", "_partition_look", "_index_look")
 
@@ -261,7 +270,9 @@ def _trees(role: Role) -> Iterator[ast.Module]:
     store = ROOT / "shared/changeover_shared/_store"
     names = [store / f"{name}.py" for name in (*COMMON, *SOURCES[role])]
     if role == "worker":
-        names.append(ROOT / "worker/changeover_worker/_process/sweep.py")
+        names += [
+            ROOT / f"worker/changeover_worker/_process/{one}.py" for one in ("sweep", "watch")
+        ]
     if role == "operator":
         names += [ROOT / f"producer/changeover/{name}.py" for name in DOCTORS]
     for path in names:

@@ -180,7 +180,8 @@ SESSION = {
 }  # fmt: skip
 WORKER = {
     "worker", "incarnation", "build", "host", "pid", "state", "queues", "agents", "slots",
-    "sessions", "started_at_ms", "renewed_at_ms", "activity", "recent_ms",
+    "sessions", "started_at_ms", "renewed_at_ms", "activity", "recent_ms", "draining",
+    "sees_connections",
 }  # fmt: skip
 QUEUE = {
     "queue", "state", "ready", "oldest_ms", "running", "parked", "quarantined", "workers",

@@ -15,6 +15,7 @@ from changeover_shared._errors import Busy, StoreUnavailable
 from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._store import requests
 from changeover_shared._store.fleet import Fleet
+from changeover_shared._store.lease_store import Duty
 from changeover_shared._store.records import Caps, Create, Permit, Submit, Submitted
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import EXEMPT, NAMES
@@ -349,12 +350,12 @@ async def test_a_process_joins_its_fleet_with_a_full_memory_and_a_leader_leads_o
     drive: Driver,
 ) -> None:
     """Else nobody could purge, and nobody could say that there is memory again."""
-    assert await drive.stores.worker.lead_sweep("w1:aa", ttl_ms=LATER_MS)
+    assert await drive.stores.worker.take_duty("w1:aa", ttl_ms=LATER_MS) is Duty.LEADER
     await is_full(drive)
     joined = await Fleet.join(drive.stores.executor, small_settings())
     assert joined.keys.partitions == 4
-    assert await drive.stores.worker.lead_sweep("w1:aa", ttl_ms=LATER_MS)
-    assert not await drive.stores.worker.lead_sweep("w2:bb", ttl_ms=LATER_MS)
+    assert await drive.stores.worker.take_duty("w1:aa", ttl_ms=LATER_MS) is Duty.LEADER
+    assert await drive.stores.worker.take_duty("w2:bb", ttl_ms=LATER_MS) is not Duty.LEADER
 
 
 async def test_a_purge_frees_memory_where_there_is_none(drive: Driver) -> None:

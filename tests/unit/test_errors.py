@@ -49,6 +49,7 @@ from changeover_shared._errors import (
     TooManySchedules,
     UnknownSession,
     UnknownSubmission,
+    UnknownWorker,
     WaitTimeout,
 )
 from changeover_shared._events import Failure
@@ -109,6 +110,8 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         UnknownSubmission(session_id="s:1", submission_id="m:1"),
         "no submission 'm:1'", "nothing was changed", "never accepted, or",
     ),
+    (UnknownWorker(worker="w"), "no worker 'w'", "nothing was changed", "changeover workers"),
+    (UnknownWorker(build="1"), "of build '1'", "nothing was changed", "changeover workers"),
     (Closed(session_id="s:1"), "is closed", "nothing was accepted", "use another session"),
     (SessionHeld(session_id="s:1", remaining_ms=7), "is held by a worker for 7 ms",
      "nothing was changed", "ask again"),

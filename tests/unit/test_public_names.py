@@ -29,6 +29,8 @@ def test_the_synchronous_twins_have_the_methods_of_the_asynchronous_ones() -> No
     assert methods(changeover.SyncClient) == methods(changeover.Client) - {"aclose"} | {"close"}
     assert methods(changeover.SyncOperator) - methods(changeover.SyncClient) == {
         "doctor",
+        "drain",
+        "evict",
         "explain",
         "pause",
         "payload_keys",

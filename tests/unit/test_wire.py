@@ -78,6 +78,9 @@ from changeover_shared._ops import (
 )
 from changeover_shared._results import (
     Cancelled,
+    Draining,
+    DrainProgress,
+    Evicted,
     Interrupted,
     Outcome,
     Page,
@@ -604,8 +607,24 @@ RESULTS: list[tuple[Any, str, str]] = [
         WorkerInfo(worker="w", incarnation="w:1"),
         ('{"worker":"w","incarnation":"w:1","build":"","host":"","pid":0,"state":"running",'
         '"queues":[],"agents":[],"slots":0,"sessions":0,"started_at_ms":0,"renewed_at_ms":0,'
-        '"activity":{},"recent_ms":0}'),
+        '"activity":{},"recent_ms":0,"draining":null,"sees_connections":true}'),
         '{"worker":"w","incarnation":"w:1"}',
+    ),
+    (
+        Draining(sessions=17, left=3, grace_ms=25_000, since_ms=1),
+        '{"sessions":17,"left":3,"forced":0,"grace_ms":25000,"since_ms":1}',
+        '{"sessions":17,"left":3,"grace_ms":25000,"since_ms":1}',
+    ),
+    (
+        DrainProgress(worker="w", incarnation="w:1", state="drained", sessions=2, handed_off=2),
+        ('{"worker":"w","incarnation":"w:1","state":"drained","sessions":2,"handed_off":2,'
+        '"forced":0,"grace_ms":0,"took_ms":0}'),
+        ('{"worker":"w","incarnation":"w:1","state":"drained","sessions":2,"handed_off":2}'),
+    ),
+    (
+        Evicted(worker="w", incarnation="w:1", sessions=3),
+        '{"worker":"w","incarnation":"w:1","sessions":3}',
+        '{"worker":"w","incarnation":"w:1","sessions":3}',
     ),
 ]  # fmt: skip
 

@@ -24,6 +24,7 @@ from changeover_shared._words import CommitKind, GiveUp
 from changeover_worker._process.keeper import LeaseKeeper, trust
 from changeover_worker._process.outage import Outage
 from changeover_worker._process.permits import Permits
+from changeover_worker._process.summons import Summons
 from changeover_worker._process.vitals import Vitals
 from changeover_worker._session.held import Held
 from tests.support.servers import RunningServer, free_port, running_server, server_process
@@ -89,6 +90,8 @@ async def keeping(url: str, **given: Any) -> AsyncIterator[Keeping]:
         outage=Outage(log),
         vitals=Vitals(lag_limit_s=60.0, log=log),
         permits=Permits(settings),
+        summons=Summons(incarnation, heed=lambda order: None),
+        deaf=lambda: False,
         log=log,
     )
     await keeper.start()

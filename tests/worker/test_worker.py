@@ -250,7 +250,7 @@ async def test_a_fleet_that_is_never_idle_makes_room_for_a_suspect(url: str) -> 
 async def test_without_hints_a_suspect_has_its_chance_beside_routes_that_never_run_dry(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def silent(self: LeaseStore, *_: Any) -> None:
+    async def silent(self: LeaseStore, *_: Any, **__: Any) -> None:
         raise StoreUnavailable(reason="the bells are silent")
 
     monkeypatch.setattr(LeaseStore, "wait_bell", silent)

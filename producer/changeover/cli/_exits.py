@@ -21,6 +21,7 @@ from changeover_shared._errors import (
     TooLarge,
     UnknownSession,
     UnknownSubmission,
+    UnknownWorker,
     WaitTimeout,
 )
 from changeover_shared._exit_codes import (
@@ -40,6 +41,7 @@ _CODES: tuple[tuple[type[ChangeoverError], int], ...] = (
     (TooLarge, WRONG_USAGE),
     (UnknownSession, UNKNOWN),
     (UnknownSubmission, UNKNOWN),
+    (UnknownWorker, UNKNOWN),
     (WaitTimeout, TIMED_OUT),
     (RequestError, REFUSED),
     (StoreUnavailable, UNANSWERED),

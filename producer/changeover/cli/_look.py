@@ -16,7 +16,8 @@ from changeover.cli._options import Json, Limit, Redis, Session, one_of
 from changeover.cli._output import ago, clock, say, say_json, say_list, say_page, say_table
 from changeover_shared._identifiers import worker_of
 from changeover_shared._results import Page, SessionInfo, WorkerInfo
-from changeover_shared._units import show_duration
+from changeover_shared._settings import read_settings
+from changeover_shared._units import milliseconds, show_duration
 from changeover_shared._words import SessionStatus
 
 _STATUSES: Final = get_args(SessionStatus)
@@ -73,9 +74,10 @@ def workers(redis: Redis = None, as_json: Json = False) -> None:
         say_list(found)
         return
     now_ms = round(time.time() * 1000)
+    lease_ms = milliseconds(read_settings().lease)
     say_table(
-        ("WORKER", "BOOT", "BUILD", "STATE", "SESSIONS", "SLOTS", "QUEUES", "RENEWED", "HOST"),
-        [_worker_row(info, now_ms) for info in found],
+        ("WORKER", "BOOT", "BUILD", "STATE", "SESSIONS", "SLOTS", "QUEUES", "RENEWED", "HOST", ""),
+        [_worker_row(info, now_ms, lease_ms) for info in found],
     )
 
 
@@ -131,7 +133,7 @@ def _session_row(info: SessionInfo, now_ms: int) -> tuple[str, ...]:
     )
 
 
-def _worker_row(info: WorkerInfo, now_ms: int) -> tuple[str, ...]:
+def _worker_row(info: WorkerInfo, now_ms: int, lease_ms: int) -> tuple[str, ...]:
     return (
         info.worker,
         info.incarnation.rpartition(":")[2],
@@ -142,4 +144,18 @@ def _worker_row(info: WorkerInfo, now_ms: int) -> tuple[str, ...]:
         ", ".join(info.queues),
         ago(now_ms - info.renewed_at_ms),
         info.host,
+        worker_note(info, now_ms, lease_ms),
     )
+
+
+def worker_note(info: WorkerInfo, now_ms: int, lease_ms: int) -> str:
+    """How far a worker that drains has come, and what becomes of one that is silent."""
+    if info.state == "silent":
+        left_ms = info.renewed_at_ms + lease_ms - now_ms
+        span = show_duration(timedelta(milliseconds=left_ms)) if left_ms > 0 else ""
+        when = f"takeover in {span}" if span else "its leases are over"
+        return f"{when} · changeover evict {info.incarnation}"
+    if info.draining is None:
+        return ""
+    done = info.draining
+    return f"{done.sessions - done.left} of {done.sessions} handed off"

@@ -20,6 +20,7 @@ from changeover.cli import (
     _payload_keys,
     _quarantine,
     _queues,
+    _replace,
     _schedules,
     _show,
     _submit,
@@ -82,6 +83,8 @@ def build(wanted: str | None) -> typer.Typer:
     _add(app, LOOK, _top.top)
     _add(app, LOOK, _schedules.schedules)
     _add(app, LOOK, _version.version)
+    _add(app, OPERATE, _replace.drain)
+    _add(app, OPERATE, _replace.evict)
     _add(app, OPERATE, _queues.pause)
     _add(app, OPERATE, _queues.resume)
     _add(app, OPERATE, _quarantine.quarantine)

@@ -165,6 +165,11 @@ class Executor:
         """How often a server turned out to be another one, or the same after a restart."""
         return self._servers.changes
 
+    @property
+    def meetings(self) -> int:
+        """How many connections have been made: one more, and another one was lost."""
+        return self._servers.meetings
+
     async def aclose(self) -> None:
         """Wait for what is on the wire, then close every connection; nothing is sent afterwards."""
         self._closed = True

@@ -50,6 +50,7 @@ _OF_A_PARTITION = re.compile(
     rf"|s:(?P<session>.+):(?:(?P<part>{'|'.join(SESSION_NAMES)})|context:(?P<epoch>[0-9]+))"
 )
 
+_INCARNATION = re.compile(r"[A-Za-z0-9._@-]+:[0-9a-f]{8}")
 _OF_A_LIMIT = re.compile(r"(?:tenant|queue):[A-Za-z0-9._-]+")
 
 LimitKind = Literal["tenant", "queue"]
@@ -216,6 +217,19 @@ class Keys:
         """The incarnation that sweeps, with a TTL."""
         return f"{self.prefix}:sweep"
 
+    @property
+    def deputy(self) -> str:
+        """The incarnation that looks after the one that sweeps, with a TTL; in the same slot."""
+        return f"{{{self.sweep}}}:deputy"
+
+    def order(self, incarnation: str) -> str:
+        """What an operator wants of an incarnation, or what became of it, as JSON, with a TTL."""
+        return f"{self.prefix}:order:{incarnation}"
+
+    def call(self, incarnation: str) -> str:
+        """Rung when there is an order for an incarnation, which waits for it beside its bells."""
+        return self.bell(f"!call:{incarnation}")
+
     @cached_property
     def patterns(self) -> tuple[str, str]:
         """Two glob patterns that match every key of this fleet, and none of another one's."""
@@ -225,6 +239,11 @@ class Keys:
         """What a key belongs to; None for one that nothing here writes or ever removes."""
         if key in (self.config, self.secret, self.workers, self.agents, self.sweep):
             return Owner("fleet", key.rpartition(":")[2])
+        if key == self.deputy:
+            return Owner("fleet", "deputy")
+        ordered = key.removeprefix(f"{self.prefix}:order:")
+        if ordered != key:
+            return Owner("fleet", "order") if _INCARNATION.fullmatch(ordered) else None
         tag, found, rest = key.partition("}:")
         whose = tag.removeprefix(f"{{{self.prefix}:")
         if not found or whose == tag:

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,13 +24,16 @@ from changeover_shared._events import Event
 from changeover_shared._items import AnyItem
 from changeover_shared._policies import AnyPolicy, write_policy
 from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
+from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.clock import ServerClock, time_ms
+from changeover_shared._store.eviction import Eviction
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet, OnReply
-from changeover_shared._store.keys import Keys, PartitionKeys
-from changeover_shared._store.limits import Difference
+from changeover_shared._store.keys import Keys
+from changeover_shared._store.limits import Difference, longest_lease_ms
+from changeover_shared._store.orders import Orders
 from changeover_shared._store.payloads import SessionPayloads
 from changeover_shared._store.permits import counted_in
 from changeover_shared._store.records import (
@@ -45,6 +49,7 @@ from changeover_shared._store.records import (
     InboxEntry,
     Lease,
     Memory,
+    Order,
     Peeked,
     Permit,
     Permitted,
@@ -64,9 +69,20 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 ATTEMPT_S = 5.0
 JOIN_PAUSES_S = (0.1, 0.4, 1.0)
-EVICT_BATCH = 1000
+CALLED = ("", -1)
+"""What a wait for a bell answers when there is an order."""
 PROMISING = ("maxmemory-policy", "appendonly", "appendfsync", "maxmemory")
 """The settings of a server that the promises depend on."""
+
+
+class Duty(Enum):
+    """What a worker does for the fleet beside running sessions."""
+
+    NONE = "none"
+    LEADER = "leader"
+    """It sweeps."""
+    DEPUTY = "deputy"
+    """It is there when the leader is not."""
 
 
 class LeaseStore:
@@ -77,6 +93,8 @@ class LeaseStore:
         self._fleet = fleet
         self.producer = Store(fleet)
         """What a producer may do, over the same connections: what a worker submits itself."""
+        self._eviction = Eviction(fleet)
+        self._orders = Orders(fleet)
         self._lost = False
         self._changes = 0
         self.on_lost: Callable[[str], None] = lambda reason: None
@@ -139,26 +157,7 @@ class LeaseStore:
 
     async def reap(self, partition: int, ids: Sequence[str]) -> tuple[str, ...]:
         """Place sessions whose lease or due time has passed; the routes that became ready."""
-        at = self.keys.all[partition]
-        if not ids:
-            return ()
-        heads = [("HGET", at.session(session_id, "head"), "route") for session_id in ids]
-        found = await self._until_answered(lambda: self._fleet.executor.commands(heads))
-        routed = [
-            (session_id, route.decode() if route else "")
-            for session_id, route in zip(ids, found, strict=True)
-        ]
-        request = requests.reap(at, routed, max_ttl_ms=self._max_ttl_ms)
-        _, words = await self._until_answered(lambda: self._fleet.call(request))
-        return tuple(
-            sorted(
-                {
-                    route
-                    for (_, route), (word, status) in zip(routed, words, strict=True)
-                    if word == b"PLACED" and status == b"ready"
-                }
-            )
-        )
+        return await self._until_answered(lambda: self._eviction.reap(partition, ids))
 
     async def claim(
         self,
@@ -288,17 +287,7 @@ class LeaseStore:
     async def evict(self, incarnation: str, *, why: str = "") -> int:
         """End all leases of one incarnation now; how many there were. `why` is what is known of its
         death: people read it if one of its sessions is quarantined."""
-        owners = [("HGETALL", at.named("owners")) for at in self.keys.all]
-        found = await self._until_answered(lambda: self._fleet.executor.commands(owners))
-        count = 0
-        for at, flat in zip(self.keys.all, found, strict=True):
-            held = [
-                (session.decode(), token.decode())
-                for session, token in decode.pairs(flat)
-                if token.decode().split("|")[1] == incarnation
-            ]
-            count += await self._evict_from(at, held, why)
-        return count
+        return await self._until_answered(lambda: self._eviction.evict(incarnation, why=why))
 
     async def place_overdue(self, partition: int, peeked: Peeked) -> None:
         """Place the expired and due sessions that a look has shown, and ring their routes."""
@@ -310,11 +299,16 @@ class LeaseStore:
 
         Safe to repeat, and harmless if the incarnation lives: its next write is refused.
         """
-        count = await self.evict(incarnation, why=why)
-        if count:
-            await asyncio.gather(*(self._place_all(at.partition) for at in self.keys.all))
-        await self._until_answered(lambda: self.unregister(incarnation))
-        return count
+        return await self._until_answered(lambda: self._eviction.bury(incarnation, why=why))
+
+    async def read_order(self, incarnation: str) -> Order | None:
+        """What an operator wants of an incarnation. Tried once; raises `StoreUnavailable`."""
+        (order,) = await self._once(self._orders.read([incarnation]))
+        return order
+
+    async def answer_order(self, incarnation: str, order: Order) -> None:
+        """Say what became of an order, in its place. Tried once; raises `StoreUnavailable`."""
+        await self._once(self._orders.answer(incarnation, order))
 
     async def read_head(self, session_id: str) -> Head | None:
         """A session's head; None when there is none."""
@@ -390,17 +384,26 @@ class LeaseStore:
         asked = self._fleet.executor.command("ZCARD", self.keys.bell(route))
         return int(await self._once(asked))
 
-    async def wait_bell(self, routes: Sequence[str], timeout_s: float) -> tuple[str, int] | None:
-        """Wait for a ring: (route, partition), or None when the time is over.
+    async def wait_bell(
+        self, routes: Sequence[str], timeout_s: float, *, called: str = ""
+    ) -> tuple[str, int] | None:
+        """Wait for a ring: (route, partition), or None when the time is over. With `called`, that
+        incarnation's own call ends the wait as well, as `CALLED`.
 
         Raises `StoreUnavailable`.
         """
         # The first key that has something wins, so the order changes from call to call.
         bells = {self.keys.bell(route): route for route in random.sample(routes, len(routes))}
+        call = (self.keys.call(called),) if called else ()
         found = await self._once(
-            self._fleet.executor.blocking("BZPOPMIN", *bells, f"{timeout_s:.3f}", block_s=timeout_s)
+            self._fleet.executor.blocking(
+                "BZPOPMIN", *call, *bells, f"{timeout_s:.3f}", block_s=timeout_s
+            )
         )
-        return (bells[found[0].decode()], int(found[1])) if found else None
+        if not found:
+            return None
+        route = bells.get(found[0].decode())
+        return CALLED if route is None else (route, int(found[1]))
 
     async def read_alarms(self) -> dict[int, int]:
         """Partitions with a control that waits for a holder, and when each was told last.
@@ -436,32 +439,51 @@ class LeaseStore:
         """Take the entry of an incarnation away. Raises `StoreUnavailable`."""
         await self._once(self._fleet.executor.command("HDEL", self.keys.workers, incarnation))
 
+    async def registered(self) -> frozenset[str]:
+        """Every registered incarnation. Tried once; raises `StoreUnavailable`."""
+        found = await self._once(self._fleet.executor.command("HKEYS", self.keys.workers))
+        return frozenset(one.decode() for one in found)
+
+    async def renewed_at(self, incarnation: str) -> int | None:
+        """When an incarnation registered last, on Redis's clock, in milliseconds; None when it is
+        not registered. Tried once; raises `StoreUnavailable`."""
+        asked = self._fleet.executor.command("HGET", self.keys.workers, incarnation)
+        said = await self._once(asked)
+        return None if said is None else decode.renewed_at_ms(said)
+
     async def registry(self) -> tuple[WorkerInfo, ...]:
         """What every registered incarnation last said of itself."""
         flat = await self._read("HGETALL", self.keys.workers)
         return decode.workers(flat)
 
-    async def lead_sweep(self, incarnation: str, *, ttl_ms: int) -> bool:
-        """Lead the sweep for `ttl_ms` more, if nobody else does. Raises `StoreUnavailable`."""
-        key = self.keys.sweep
-        leader = await self._once(self._fleet.executor.command("GET", key))
-        if leader is None:
-            asked = self._fleet.executor.command("SET", key, incarnation, "NX", "PX", ttl_ms)
-            return await self._once(asked) is not None
-        if leader != incarnation.encode():
-            return False
-        # A full memory refuses SET, but not this.
-        return bool(await self._once(self._fleet.executor.command("PEXPIRE", key, ttl_ms)))
+    async def take_duty(self, incarnation: str, *, ttl_ms: int) -> Duty:
+        """Lead the sweep for `ttl_ms` more if nobody else does, or else be its deputy.
 
-    async def resign_sweep(self, incarnation: str) -> None:
-        """Let somebody else lead the sweep at once. Raises `StoreUnavailable`.
+        Raises `StoreUnavailable`.
+        """
+        keys = self.keys
+        asked = self._fleet.executor.command("MGET", keys.sweep, keys.deputy)
+        leader, deputy = await self._once(asked)
+        me = incarnation.encode()
+        if leader in (None, me):
+            return Duty.LEADER if await self._hold(keys.sweep, me, leader, ttl_ms) else Duty.NONE
+        if deputy in (None, me):
+            # With a full memory there may be no deputy.
+            with suppress(MemoryFull):
+                if await self._hold(keys.deputy, me, deputy, ttl_ms):
+                    return Duty.DEPUTY
+        return Duty.NONE
+
+    async def resign(self, incarnation: str) -> None:
+        """Let somebody else lead the sweep, or be its deputy, at once. Raises `StoreUnavailable`.
 
         Not atomic: at worst it ends a lead that has just begun, whose holder renews it.
         """
-        key = self.keys.sweep
-        leader = await self._once(self._fleet.executor.command("GET", key))
-        if leader == incarnation.encode():
-            await self._once(self._fleet.executor.command("DEL", key))
+        held = (self.keys.sweep, self.keys.deputy)
+        found = await self._once(self._fleet.executor.command("MGET", *held))
+        for key, holder in zip(held, found, strict=True):
+            if holder == incarnation.encode():
+                await self._once(self._fleet.executor.command("DEL", key))
 
     async def read_time(self) -> int:
         """Redis's time in milliseconds, asked for now. Raises `StoreUnavailable`."""
@@ -541,18 +563,13 @@ class LeaseStore:
 
     @property
     def _max_ttl_ms(self) -> int:
-        """How far ahead a lease may end; further, and the server's clock has stepped back."""
-        return 10 * round(self.settings.lease.total_seconds() * 1000)
+        return longest_lease_ms(self.settings)
 
     @property
     def _no_progress_ms(self) -> int:
         """For how long a session may be held without progress; 0 for ever."""
         limit = self.settings.no_progress_timeout
         return 0 if limit is None else max(1, milliseconds(limit))
-
-    async def _place_all(self, partition: int) -> None:
-        peeked = await self.peek(partition, [], window=0)
-        await self.place_overdue(partition, peeked)
 
     async def _read(self, *args: str | int) -> Any:
         return await self._until_answered(lambda: self._fleet.executor.command(*args))
@@ -575,13 +592,13 @@ class LeaseStore:
             self._note_lost(str(self._fleet.not_durable(durability, found)))
             await asyncio.sleep(FIRST_PAUSE_S)
 
-    async def _evict_from(self, at: PartitionKeys, held: list[tuple[str, str]], why: str) -> int:
-        count = 0
-        for start in range(0, len(held), EVICT_BATCH):
-            request = requests.evict(at, held[start : start + EVICT_BATCH], why=why)
-            reply = await self._until_answered(partial(self._fleet.call, request))
-            count += int(reply[1])
-        return count
+    async def _hold(self, key: str, me: bytes, holder: bytes | None, ttl_ms: int) -> bool:
+        """Hold a key that is one's own, or nobody's, for `ttl_ms` more."""
+        if holder is None:
+            asked = self._fleet.executor.command("SET", key, me, "NX", "PX", ttl_ms)
+            return await self._once(asked) is not None
+        # A full memory refuses SET, but not this.
+        return bool(await self._once(self._fleet.executor.command("PEXPIRE", key, ttl_ms)))
 
     async def _until_answered(
         self, ask: Callable[[], Awaitable[T]], give_up_at: float | None = None

@@ -52,3 +52,8 @@ def limited(
 
 def _number(value: int | timedelta) -> int:
     return milliseconds(value) if isinstance(value, timedelta) else value
+
+
+def longest_lease_ms(settings: Settings) -> int:
+    """How far ahead a lease may end; further, and the server's clock has stepped back."""
+    return 10 * milliseconds(settings.lease)

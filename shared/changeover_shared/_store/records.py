@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 
 from changeover_shared._errors import PayloadError
 from changeover_shared._events import Event
-from changeover_shared._results import Pause
+from changeover_shared._items import Wire
+from changeover_shared._results import Draining, Pause
 from changeover_shared._settings import Durability
 from changeover_shared._words import CommitKind, Ending, Next, Status
 
@@ -515,3 +516,16 @@ class Snapshot:
     lease_ms: int
     """When the lease runs out, on Redis's clock; 0 without a holder."""
     checkpoint: bytes | None
+
+
+class Order(Wire):
+    """What a worker shall do, and then what it has done."""
+
+    grace_ms: int | None = None
+    """How long it may wait for step boundaries; None for its own setting."""
+    given_ms: int = 0
+    """When it was given, on Redis's clock: the newest one counts."""
+    evicted: bool = False
+    """It was declared dead: it stops at once, and is to be replaced."""
+    drained: Draining | None = None
+    """How it came to its end, once it has."""

@@ -31,6 +31,8 @@ class History:
         """Its replication id; empty until a connection has been made."""
         self.changes = 0
         """How often a connection has met another history than the one before."""
+        self.meetings = 0
+        """How many connections have been made."""
         self._behind: WeakKeyDictionary[AnyConnection, str] = WeakKeyDictionary()
 
     async def meet(self, connection: AsyncConnection) -> None:
@@ -58,6 +60,7 @@ class History:
         facts = facts_in(info)
         if facts.get("role", "master") != "master":
             raise foreign.ReadOnlyError("READONLY it is a replica; use the URL of its primary")
+        self.meetings += 1
         before, self.replid = self.replid, facts.get("master_replid", NO_REPLICATION)
         self._behind[connection] = self.replid
         if before not in ("", self.replid):

@@ -41,6 +41,10 @@ class Servers(Protocol):
     def changes(self) -> int:
         """How often a server turned out to be another one, or the same after a restart."""
 
+    @property
+    def meetings(self) -> int:
+        """How many connections have been made."""
+
     async def aclose(self) -> None:
         """Close every connection."""
 
@@ -77,6 +81,11 @@ class OneServer:
     def changes(self) -> int:
         """How often it turned out to be another one."""
         return self._wire.history.changes
+
+    @property
+    def meetings(self) -> int:
+        """How many connections have been made to it."""
+        return self._wire.history.meetings
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -160,6 +169,11 @@ class Cluster:
     def changes(self) -> int:
         """How often a server turned out to be another one, a promoted replica among them."""
         return self._newcomers + sum(wire.history.changes for wire in self._wires.values())
+
+    @property
+    def meetings(self) -> int:
+        """How many connections have been made to all of them."""
+        return sum(wire.history.meetings for wire in self._wires.values())
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -22,10 +22,12 @@ from changeover_shared._store import decode, requests
 from changeover_shared._store.agent_policies import AgentPolicies
 from changeover_shared._store.attempts import Answer, Attempts
 from changeover_shared._store.clock import ServerClock, time_ms
+from changeover_shared._store.eviction import Eviction
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.gauges import Gauges
 from changeover_shared._store.keys import Keys, PartitionKeys
+from changeover_shared._store.orders import Orders
 from changeover_shared._store.payloads import SessionPayloads
 from changeover_shared._store.quarantine import Quarantine
 from changeover_shared._store.records import (
@@ -57,6 +59,10 @@ class Store:
         self._fleet = fleet
         self.quarantine = Quarantine(fleet)
         """Stops sessions, and lets them go on."""
+        self.eviction = Eviction(fleet)
+        """Declares incarnations dead."""
+        self.orders = Orders(fleet)
+        """Tells incarnations to stop."""
         self.upkeep = Upkeep(fleet)
         """Ends, moves and forgets sessions."""
         self.gauges = Gauges(fleet)

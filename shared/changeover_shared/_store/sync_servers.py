@@ -42,6 +42,10 @@ class SyncServers(Protocol):
     def changes(self) -> int:
         """How often a server turned out to be another one, or the same after a restart."""
 
+    @property
+    def meetings(self) -> int:
+        """How many connections have been made."""
+
     def close(self) -> None:
         """Close every connection."""
 
@@ -78,6 +82,11 @@ class SyncOneServer:
     def changes(self) -> int:
         """How often it turned out to be another one."""
         return self._wire.history.changes
+
+    @property
+    def meetings(self) -> int:
+        """How many connections have been made to it."""
+        return self._wire.history.meetings
 
     def close(self) -> None:
         """Close every connection."""
@@ -161,6 +170,11 @@ class SyncCluster:
     def changes(self) -> int:
         """How often a server turned out to be another one, a promoted replica among them."""
         return self._newcomers + sum(wire.history.changes for wire in self._wires.values())
+
+    @property
+    def meetings(self) -> int:
+        """How many connections have been made to all of them."""
+        return sum(wire.history.meetings for wire in self._wires.values())
 
     def close(self) -> None:
         """Close every connection."""

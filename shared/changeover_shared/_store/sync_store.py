@@ -34,9 +34,11 @@ from changeover_shared._store.records import (
     Submitted,
 )
 from changeover_shared._store.sync_agent_policies import SyncAgentPolicies
+from changeover_shared._store.sync_eviction import SyncEviction
 from changeover_shared._store.sync_executor import SyncExecutor
 from changeover_shared._store.sync_fleet import SyncFleet
 from changeover_shared._store.sync_gauges import SyncGauges
+from changeover_shared._store.sync_orders import SyncOrders
 from changeover_shared._store.sync_quarantine import SyncQuarantine
 from changeover_shared._store.sync_schedules import SyncSchedules
 from changeover_shared._store.sync_upkeep import SyncUpkeep
@@ -57,6 +59,10 @@ class SyncStore:
         self._fleet = fleet
         self.quarantine = SyncQuarantine(fleet)
         """Stops sessions, and lets them go on."""
+        self.eviction = SyncEviction(fleet)
+        """Declares incarnations dead."""
+        self.orders = SyncOrders(fleet)
+        """Tells incarnations to stop."""
         self.upkeep = SyncUpkeep(fleet)
         """Ends, moves and forgets sessions."""
         self.gauges = SyncGauges(fleet)

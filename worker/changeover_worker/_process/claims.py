@@ -18,13 +18,14 @@ from changeover_shared._errors import StoreUnavailable
 from changeover_shared._events import SessionQuarantined
 from changeover_shared._identifiers import new_nonce
 from changeover_shared._settings import Settings
-from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.lease_store import CALLED, LeaseStore
 from changeover_shared._store.records import ClaimRefused, Grant
 from changeover_worker._process import claim_decisions as decide
 from changeover_worker._process.outage import Outage
 from changeover_worker._process.permits import Permits
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
+from changeover_worker._process.summons import Summons
 from changeover_worker._process.vitals import Rounds
 
 LOOK_S = 2.0
@@ -51,6 +52,7 @@ class ClaimLoop:
         outage: Outage,
         rounds: Rounds,
         permits: Permits,
+        summons: Summons,
         begin: Begin,
         log: FilteringBoundLogger,
     ) -> None:
@@ -63,6 +65,7 @@ class ClaimLoop:
         self._outage = outage
         self._rounds = rounds
         self._permits = permits
+        self._summons = summons
         self._bell = Silence()
         self._begin = begin
         self._log = log
@@ -105,7 +108,8 @@ class ClaimLoop:
     async def _hear(self) -> tuple[str, int] | None:
         """Wait for a bell for about five seconds, or until the slots are closed."""
         seconds = decide.listen_timeout(random.uniform)
-        bell = asyncio.create_task(self._store.wait_bell(self._audible(), seconds))
+        waiting = self._store.wait_bell(self._audible(), seconds, called=self._incarnation)
+        bell = asyncio.create_task(waiting)
         closed = asyncio.create_task(self._slots.closed.wait())
         limit = seconds + Silence.LIMIT_S
         try:
@@ -116,6 +120,7 @@ class ClaimLoop:
         await asyncio.wait({bell})
         if bell.cancelled():
             self._bell.note(answered=self._slots.closed.is_set())
+            self._summons.ring()
             return None
         return await self._heard(bell)
 
@@ -125,12 +130,17 @@ class ClaimLoop:
         except StoreUnavailable as error:
             self._bell.note(answered=False)
             self._outage.noticed(error.reason)
+            # The call may have been answered, and the answer lost.
+            self._summons.ring()
             await asyncio.sleep(random.uniform(0.2, 1.0))
             return None
         self._bell.note(answered=True)
         self._outage.over()
         if heard is None:
             self._rounds.finish()
+        if heard == CALLED:
+            self._summons.ring()
+            return None
         return heard
 
     async def _roam(self) -> None:

@@ -8,7 +8,8 @@ frozen process or a Redis that hangs only ever shortens the trust.
 Scope. Every write of a session names its lease; a write under another one changes nothing.
 Failure. An attempt that is not answered is repeated soon; at `trusted_until` the session is
 stopped here before anybody else can be granted it. A blocked main loop cannot delay either: the
-stop is sent from this thread, and Redis refuses what the loop writes later.
+stop is sent from this thread, and Redis refuses what the loop writes later. One that is blocked for
+longer than `loop_lag_limit` has nothing renewed, until it runs again: its sessions go on elsewhere.
 """
 
 from __future__ import annotations
@@ -34,21 +35,27 @@ from changeover_shared._errors import (
 from changeover_shared._results import WorkerInfo
 from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Settings
+from changeover_shared._store.clock import time_ms
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Renewed
 from changeover_worker._process.farewell import close
 from changeover_worker._process.outage import Outage
 from changeover_worker._process.permits import Permits
+from changeover_worker._process.summons import Summons
 from changeover_worker._process.vitals import Vitals
 from changeover_worker._session.held import Held
 
 BATCH = 200
 """The most leases that one call renews: 0.6 ms of Redis."""
+ANNOUNCE_S = 0.5
+"""How often a worker that drains says how far it has come."""
 ALARM_S = 1.0
 """How often a worker that holds something asks whether a control waits for anybody."""
 
 Describe = Callable[[], WorkerInfo]
 """Says what the registry should know of this worker; called from the keeper's thread."""
+Deaf = Callable[[], bool]
+"""Says whether nobody waits for bells any more; called from the keeper's thread."""
 
 
 def trust(asked_at: float, remaining_ms: int, margin_s: float) -> float:
@@ -94,6 +101,8 @@ class LeaseKeeper:
         outage: Outage,
         vitals: Vitals,
         permits: Permits,
+        summons: Summons,
+        deaf: Deaf,
         log: FilteringBoundLogger,
     ) -> None:
         self._url = url
@@ -109,10 +118,13 @@ class LeaseKeeper:
         self._outage = outage
         self._vitals = vitals
         self._permits = permits
+        self._summons = summons
+        self._deaf = deaf
         self._loop: asyncio.AbstractEventLoop | None = None
         self.registered = False
         """Whether the registry was told of this worker; may be read from any thread."""
         self._hurry = asyncio.Event()
+        self._announce = asyncio.Event()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
         self._started: Future[None] = Future()
@@ -136,6 +148,11 @@ class LeaseKeeper:
             self._held.add(held)
         if self._loop is not None and held.trusted_until - time.monotonic() < self._renew_s:
             self._loop.call_soon_threadsafe(self._hurry.set)
+
+    def announce(self) -> None:
+        """Register now and often from now on: something changes. From any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._announce.set)
 
     def remove(self, held: Held) -> bool:
         """Keep a lease no more; whether it was kept until now. From any thread."""
@@ -183,12 +200,12 @@ class LeaseKeeper:
         store = await LeaseStore.open(self._url, self._settings, name=self._incarnation)
         self._loop = asyncio.get_running_loop()
         self._started.set_result(None)
-        ping = partial(store.executor.on_every_primary, "PING")
         loops = (
             asyncio.create_task(self._renewals(store)),
             asyncio.create_task(self._alarms(store)),
+            asyncio.create_task(self._announcements(store)),
             asyncio.create_task(self._watch()),
-            asyncio.create_task(self._vitals.watch(ping)),
+            asyncio.create_task(self._vitals.watch(partial(_ping, store))),
         )
         stop = asyncio.create_task(self._stop.wait())
         try:
@@ -216,29 +233,47 @@ class LeaseKeeper:
     async def _alarms(self, store: LeaseStore) -> None:
         """Renew at once, and so be told of controls, where somebody says that one waits."""
         known: dict[int, int] = {}
+        meetings = 0
         while True:
             await asyncio.sleep(ALARM_S)
-            if not self._keeps():
+            if not self._keeps() and not self._deaf():
                 continue
             try:
                 async with asyncio.timeout(self._renew_s / 2):
-                    found = await store.read_alarms()
+                    order = store.read_order(self._incarnation)
+                    found, ordered = await asyncio.gather(store.read_alarms(), order)
             except (StoreUnavailable, TimeoutError):
                 continue
+            self._summons.heard(ordered)
+            if store.executor.meetings != meetings:
+                # Whoever misses the connections that were lost is told that nobody has died.
+                meetings = store.executor.meetings
+                await self._register(store)
             rung = {partition for partition, at in found.items() if known.get(partition) != at}
             known = found
-            mine = [one for one in self._keeps() if one.partition in rung]
+            mine = [one for one in self._renewed_now() if one.partition in rung]
             await asyncio.gather(*(self._renew(store, *each) for each in batches(mine)))
 
     async def _renew_all(self, store: LeaseStore) -> bool:
         """One round: everything held and the registry's entry, in one tick; before it, permits."""
         permitted = await self._extend_permits(store)
-        held = [one for one in self._keeps() if self._permits.lasts(one.lease)]
+        held = [one for one in self._renewed_now() if self._permits.lasts(one.lease)]
         answers = await asyncio.gather(
             self._register(store),
             *(self._renew(store, partition, some) for partition, some in batches(held)),
         )
         return permitted and all(answers)
+
+    def _renewed_now(self) -> tuple[Held, ...]:
+        """What is held, or nothing while the main loop is blocked: what hangs must not be kept by a
+        thread that does not."""
+        return () if self._vitals.loop_blocked else self._keeps()
+
+    async def _announcements(self, store: LeaseStore) -> None:
+        await self._announce.wait()
+        while True:
+            await self._register(store)
+            await asyncio.sleep(ANNOUNCE_S)
 
     async def _extend_permits(self, store: LeaseStore) -> bool:
         try:
@@ -273,7 +308,8 @@ class LeaseKeeper:
     async def _register(self, store: LeaseStore) -> bool:
         try:
             async with asyncio.timeout(self._renew_s / 2):
-                now_ms = await store.read_time()
+                # The clock is right: a ping has asked for the time within the last seconds.
+                now_ms = store.clock.now_ms()
                 info = self._describe().model_copy(update={"renewed_at_ms": now_ms})
                 await store.register(self._incarnation, info)
         except MemoryFull:
@@ -309,3 +345,9 @@ async def _within(seconds: float, event: asyncio.Event) -> None:
             await event.wait()
     except TimeoutError:
         return
+
+
+async def _ping(store: LeaseStore) -> None:
+    """Have every primary answer: with its time, which the registry's entry needs anyway."""
+    for answer in (await store.executor.on_every_primary("TIME")).values():
+        store.clock.saw(time_ms(answer))

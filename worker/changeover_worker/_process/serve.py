@@ -66,6 +66,7 @@ async def _serve(
 ) -> int:
     worker = Worker(app, settings, url, incarnation=incarnation, burst=burst, log=log)
     stop = _Stop(worker, LastResort(log), settings)
+    worker.on_order = stop.ordered
     _heed_signals(worker, stop)
     orphaned = None if parent is None else asyncio.create_task(_watch(parent, stop))
     code = BUG
@@ -111,6 +112,10 @@ class _Stop:
         self._asked = True
         within_s = last_resort.FORCED_S if forced else self._drain_s
         self.last_resort.end_within(within_s, FORCED)
+
+    def ordered(self, grace_s: float) -> None:
+        """See to it that an order to stop is carried out."""
+        self.last_resort.end_within(grace_s + last_resort.DRAINED_S, FORCED)
 
     def orphaned(self) -> None:
         self.noticed(signal.SIGTERM, None)

@@ -138,9 +138,9 @@ class Supervisor:
         first = True
         while not self._stopping.is_set():
             began = time.monotonic()
-            code = await self._live(name, store)
+            code, ordered = await self._live(name, store)
             lived_s = time.monotonic() - began
-            if code in self._final or self._stopping.is_set():
+            if ordered or code in self._final or self._stopping.is_set():
                 self._codes.append(_last_word(code))
                 return
             if code == MISCONFIGURED and first and lived_s < STARTED_S:
@@ -156,8 +156,9 @@ class Supervisor:
             )
             await self._rest(pause)
 
-    async def _live(self, name: str, store: LeaseStore) -> int:
-        """Start a child, await its end and, unless it drained, evict it; its exit code.
+    async def _live(self, name: str, store: LeaseStore) -> tuple[int, bool]:
+        """Start a child, await its end and, unless it drained, evict it; its exit code, and whether
+        it drained because an operator ordered it to: then it stays down.
 
         A child that nobody told to stop has died, whatever its exit code says: a tool may have
         ended it.
@@ -177,9 +178,20 @@ class Supervisor:
             code = await child.wait()
         finally:
             del self._children[name]
-        if code != DONE or not (self._stopping.is_set() or code in self._final):
+        ordered = code == DONE and await self._was_ordered(incarnation, store)
+        told = ordered or self._stopping.is_set() or code in self._final
+        if code != DONE or not told:
             await self._bury(incarnation, store, died(code))
-        return code
+        return code, ordered
+
+    async def _was_ordered(self, incarnation: str, store: LeaseStore) -> bool:
+        """Whether a child says that it has drained by an order."""
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                order = await store.read_order(incarnation)
+        except (ChangeoverError, TimeoutError):
+            return False
+        return order is not None and order.drained is not None and not order.evicted
 
     async def _bury(self, incarnation: str, store: LeaseStore, why: str) -> None:
         try:

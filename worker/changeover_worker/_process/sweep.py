@@ -1,11 +1,12 @@
 """The sweep: what makes a lost ring cost a second, not a session.
 
 One worker at a time leads, for as long as it lives: the gate has a TTL of three seconds, or of one
-lease if that is shorter, and the leader renews it each second. The leader visits every partition
-once a second: it places sessions whose lease ran out or whose time has come, whatever their route,
-and rings what is ready. It submits what schedules say is due, see `firing`, and measures the
-server's memory, see `headroom`. When a suspect of a route that it serves itself finds no process
-that holds nothing else, the leader becomes one, see `courtesy`.
+lease if that is shorter, and the leader renews it each second. Another one is its deputy, in the
+same way: both look after all the others, see `watch`. The leader visits every partition once a
+second: it places sessions whose lease ran out or whose time has come, whatever their route, and
+rings what is ready. It submits what schedules say is due, see `firing`, and measures the server's
+memory, see `headroom`. When a suspect of a route that it serves itself finds no process that holds
+nothing else, the leader becomes one, see `courtesy`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from changeover_shared._errors import StoreUnavailable
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
-from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.lease_store import Duty, LeaseStore
 from changeover_worker._process.claim_decisions import audible, is_solo, plain
 from changeover_worker._process.courtesy import Courtesy
 from changeover_worker._process.firing import Firing
@@ -78,33 +79,42 @@ class Sweep:
         self._silent_ms = round(settings.renew.total_seconds() * 3000)
         self._next = 0
         self._read_registry_at = 0.0
+        self._duty = Duty.NONE
+
+    @property
+    def on_duty(self) -> bool:
+        """Whether this worker leads, or is the deputy."""
+        return self._duty is not Duty.NONE
 
     async def run(self) -> None:
         """Sweep whenever this worker leads; never returns."""
         while True:
             try:
-                if await self._lead():
+                self._duty = await self._take_duty()
+                if self._duty is Duty.LEADER:
                     await self._round()
                 else:
                     self._lead_no_more()
-                    await asyncio.sleep(random.uniform(0.8, 1.7) * self._gate_ms / 1000)
+                    pause = (0.25, 0.35) if self._duty is Duty.DEPUTY else (0.8, 1.7)
+                    await asyncio.sleep(random.uniform(*pause) * self._gate_ms / 1000)
             except StoreUnavailable:
+                self._duty = Duty.NONE
                 self._lead_no_more()
                 self._gate.note(answered=False)
                 await asyncio.sleep(random.uniform(0.2, 1.0))
 
     async def resign(self) -> None:
-        """Let somebody else lead at once. Raises `StoreUnavailable`."""
-        await self._store.resign_sweep(self._incarnation)
+        """Let somebody else lead, or be the deputy, at once. Raises `StoreUnavailable`."""
+        await self._store.resign(self._incarnation)
 
-    async def _lead(self) -> bool:
+    async def _take_duty(self) -> Duty:
         try:
             async with asyncio.timeout(self._gate_ms / 1000):
-                leads = await self._store.lead_sweep(self._incarnation, ttl_ms=self._gate_ms)
+                duty = await self._store.take_duty(self._incarnation, ttl_ms=self._gate_ms)
         except TimeoutError as error:
             raise StoreUnavailable(reason="the sweep's gate is silent") from error
         self._gate.note(answered=True)
-        return leads
+        return duty
 
     def _lead_no_more(self) -> None:
         self._courtesy.forget()

@@ -68,6 +68,8 @@ class Vitals:
         self.rounds = Rounds()
         self.verdict = LIVE
         """The newest verdict; may be read from any thread."""
+        self.loop_blocked = False
+        """Whether the main loop is blocked for longer than it may be."""
         self._lag_limit_s = lag_limit_s
         self._log = log
         self._pause_s = min(1.0, lag_limit_s / 4)
@@ -131,6 +133,7 @@ class Vitals:
                 claims_silent_s=claims.seconds,
                 redis_answers_s=None if since is None else now - since,
             )
+            self.loop_blocked = facts.loop_silent_s > self._lag_limit_s
             limits = {"lag_limit_s": self._lag_limit_s, "claims_limit_s": self.CLAIMS_LIMIT_S}
             self._say(judge(facts, **limits), facts)
 

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +16,12 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._errors import ChangeoverError, Invalid
 from changeover_shared._identifiers import new_incarnation, worker_of
-from changeover_shared._results import WorkerInfo
+from changeover_shared._results import Draining, WorkerInfo
 from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
+from changeover_shared._store.records import Order
 from changeover_worker._app import App
 from changeover_worker._process.activity import Activity
 from changeover_worker._process.balance import Balance
@@ -41,8 +42,10 @@ from changeover_worker._process.server import checked_server
 from changeover_worker._process.sessions import Sessions
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
+from changeover_worker._process.summons import Summons
 from changeover_worker._process.sweep import Sweep
 from changeover_worker._process.vitals import Vitals
+from changeover_worker._process.watch import Watch
 from changeover_worker._session.runner import SessionRunner
 
 LAST_S = 5.0
@@ -99,17 +102,28 @@ class Worker:
         self._activity = Activity()
         self._outage = Outage(self._log)
         self._vitals = Vitals(lag_limit_s=settings.loop_lag_limit.total_seconds(), log=self._log)
+        self.on_order: Callable[[float], None] = lambda grace_s: None
+        """Called when an operator orders it to stop, with the grace in seconds."""
         self._drain_reason = ""
         self._drain_asked = asyncio.Event()
+        self._grace_over = asyncio.Event()
         self._forced = asyncio.Event()
+        self._said_here = False
+        """Whether it was told to stop by something else than an order."""
+        self._grace_s = settings.drain_grace.total_seconds()
+        self._draining: Draining | None = None
+        self._sessions_left: Callable[[], int] = lambda: 0
+        self._sees_connections: Callable[[], bool] = lambda: True
         self._started_at_ms = 0
         self._ready = False
+        self._now_ms: Callable[[], int] = lambda: 0
         self._fatal: BaseException | None = None
         self._background: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> WorkerEnd:
         """Serve until drained; raises `SetupError` or `StoreUnavailable` before it has begun."""
-        keeper = self._make_keeper()
+        summons = Summons(self.incarnation, self._heed)
+        keeper = self._make_keeper(summons)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._answering(keeper))
             store = await LeaseStore.open(self._url, self._settings, name=self.incarnation)
@@ -117,6 +131,7 @@ class Worker:
             store.on_lost, store.on_back = self._outage.noticed, self._outage.over
             store.tell_replies(self.meters.store.replied)
             self._started_at_ms = store.clock.now_ms()
+            self._now_ms = store.clock.now_ms
             self._log_start(await checked_server(store, self._log))
             stack.push_async_callback(self._app.aclose)
             await self._tell_policies(store)
@@ -132,32 +147,34 @@ class Worker:
                 gate=self._gate,
                 log=self._log,
             )
-            stack.push_async_callback(self._say_farewell, store, sweep)
+            stack.push_async_callback(self._say_farewell, store, sweep, summons)
             stack.push_async_callback(keeper.stop)
             sessions = self._make_sessions(store, keeper, resources)
             stack.push_async_callback(self._stop_all, sessions)
-            self._start_background(store, keeper, sweep, sessions)
+            self._start_background(store, keeper, sweep, summons, sessions)
             self._log.info("worker_ready")
             self._ready = True
             await self._drain_asked.wait()
             began = time.monotonic()
-            forced = await self._drain(sessions)
+            forced = await self._drain(sessions, keeper)
         self._log.info("drained", forced=forced, s=round(time.monotonic() - began, 1))
         if self._fatal is not None:
             raise self._fatal
         return WorkerEnd(forced=self._forced.is_set(), failed_turns=sessions.failed_turns)
 
     def drain(self, reason: str) -> None:
-        """Hand the sessions off at their next step boundary and stop; said again, at once."""
-        if self._drain_asked.is_set():
+        """Hand the sessions off at their next step boundary and stop; said again, at once. Saying
+        so for the first time to one that drains by an order only bounds its grace anew."""
+        if self._said_here:
             self._forced.set()
-        else:
-            self._drain_reason = reason
-            self._drain_asked.set()
+            return
+        self._said_here = True
+        self._begin_drain(reason, self._settings.drain_grace.total_seconds())
 
     def force(self, reason: str) -> None:
         """Hand the sessions off now and stop."""
-        self.drain(reason)
+        self._said_here = True
+        self._begin_drain(reason, 0.0)
         self._forced.set()
 
     def liveness(self) -> Verdict:
@@ -170,7 +187,7 @@ class Worker:
         self._log.warning("warning", code="paused", text="nothing more is claimed")
         self._slots.close()
 
-    def _make_keeper(self) -> LeaseKeeper:
+    def _make_keeper(self, summons: Summons) -> LeaseKeeper:
         return LeaseKeeper(
             self._url,
             self._settings,
@@ -179,6 +196,8 @@ class Worker:
             outage=self._outage,
             vitals=self._vitals,
             permits=self._permits,
+            summons=summons,
+            deaf=self._slots.closed.is_set,
             log=self._log,
         )
 
@@ -213,6 +232,26 @@ class Worker:
             "loop_lag_ms": round(self._vitals.lag_s() * 1000),
         }
 
+    def _heed(self, order: Order) -> None:
+        """Do what an operator wants."""
+        if order.evicted:
+            self.on_order(0.0)
+            self.force("declared dead by an operator")
+            return
+        grace_s = self._settings.drain_grace.total_seconds()
+        if order.grace_ms is not None:
+            grace_s = order.grace_ms / 1000
+        self.on_order(grace_s)
+        self._begin_drain("an operator's order", grace_s)
+
+    def _begin_drain(self, reason: str, grace_s: float) -> None:
+        """Drain, or do so within another grace: the one that is over first counts."""
+        if not self._drain_asked.is_set():
+            self._drain_reason = reason
+            self._grace_s = grace_s
+            self._drain_asked.set()
+        asyncio.get_running_loop().call_later(grace_s, self._grace_over.set)
+
     def _make_sessions(self, store: LeaseStore, keeper: LeaseKeeper, resources: Any) -> Sessions:
         runner = SessionRunner(
             self._app,
@@ -241,7 +280,12 @@ class Worker:
             await store.tell_policies(policies)
 
     def _start_background(
-        self, store: LeaseStore, keeper: LeaseKeeper, sweep: Sweep, sessions: Sessions
+        self,
+        store: LeaseStore,
+        keeper: LeaseKeeper,
+        sweep: Sweep,
+        summons: Summons,
+        sessions: Sessions,
     ) -> None:
         claims = ClaimLoop(
             store,
@@ -253,11 +297,18 @@ class Worker:
             outage=self._outage,
             rounds=self._vitals.rounds,
             permits=self._permits,
+            summons=summons,
             begin=sessions.begin,
             log=self._log,
         )
         self._start("claims", claims.run())
         self._start("sweep", sweep.run())
+        self._start("summons", summons.run(store))
+        watch = Watch(
+            store, incarnation=self.incarnation, on_duty=lambda: sweep.on_duty, log=self._log
+        )
+        self._sees_connections = lambda: watch.sees
+        self._start("watch", watch.run())
         balance = Balance(store, self._settings, sessions, incarnation=self.incarnation)
         self._start("balance", balance.run())
         self._start("keeper", _until_ended(keeper))
@@ -281,21 +332,34 @@ class Worker:
         if not self._drain_asked.is_set():
             self.drain(f"{task.get_name()} failed")
 
-    async def _drain(self, sessions: Sessions) -> int:
+    async def _drain(self, sessions: Sessions, keeper: LeaseKeeper) -> int:
         """Hand everything off; how many sessions did not reach a step boundary in time."""
-        grace_s = self._settings.drain_grace.total_seconds()
         self._log.info(
-            "drain_started", reason=self._drain_reason, grace_s=grace_s, sessions=sessions.count
+            "drain_started",
+            reason=self._drain_reason,
+            grace_s=self._grace_s,
+            sessions=sessions.count,
         )
+        self._sessions_left = lambda: sessions.count
+        self._draining = Draining(
+            sessions=sessions.count,
+            left=sessions.count,
+            grace_ms=round(self._grace_s * 1000),
+            since_ms=self._now_ms(),
+        )
+        keeper.announce()
         self._slots.close()
         sessions.drain()
         ended = asyncio.create_task(self._all_ended())
-        forced = asyncio.create_task(self._forced.wait())
-        await asyncio.wait({ended, forced}, timeout=grace_s, return_when=FIRST_COMPLETED)
-        forced.cancel()
+        waits = (self._forced, self._grace_over)
+        others = [asyncio.create_task(event.wait()) for event in waits]
+        await asyncio.wait({ended, *others}, return_when=FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
         if ended.done():
             return 0
         left = sessions.count
+        self._draining = self._draining.model_copy(update={"forced": left})
         sessions.drain_now()
         await asyncio.wait({ended}, timeout=LAST_S)
         ended.cancel()
@@ -312,17 +376,28 @@ class Worker:
         await asyncio.wait({self._background["claims"]})
         await self._slots.idle.wait()
 
-    async def _say_farewell(self, store: LeaseStore, sweep: Sweep) -> None:
+    async def _say_farewell(self, store: LeaseStore, sweep: Sweep, summons: Summons) -> None:
         try:
             async with asyncio.timeout(FAREWELL_S):
                 await sweep.resign()
-                await store.bury(self.incarnation)
+                left = await store.bury(self.incarnation)
+                if summons.order is not None and self._draining is not None:
+                    done = self._draining.model_copy(update={"left": left})
+                    answer = summons.order.model_copy(update={"drained": done})
+                    await store.answer_order(self.incarnation, answer)
         except (ChangeoverError, TimeoutError):
             self._log.warning(
                 "warning",
                 code="not_evicted",
                 text="Redis did not answer; leases that are left run out by themselves",
             )
+
+    def _progress(self) -> Draining | None:
+        """How far a drain has come. From any thread."""
+        draining = self._draining
+        if draining is None:
+            return None
+        return draining.model_copy(update={"left": min(draining.sessions, self._sessions_left())})
 
     def _describe(self) -> WorkerInfo:
         activity, recent_ms = self._activity.told()
@@ -340,6 +415,8 @@ class Worker:
             started_at_ms=self._started_at_ms,
             activity=activity,
             recent_ms=recent_ms,
+            draining=self._progress(),
+            sees_connections=self._sees_connections(),
         )
 
     def _log_start(self, redis: str) -> None:
