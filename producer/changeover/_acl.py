@@ -46,11 +46,11 @@ SCRIPTS: Final[Mapping[Role, tuple[str, ...]]] = {
     "producer": _PRODUCERS_SCRIPTS,
     "worker": (
         "init", "raise_epoch", "peek", "reap", "claim", "renew", "append", "commit", "give_up",
-        "evict", "trim", "pressure", "submit", "schedule", "defer", "permit",
+        "evict", "trim", "pressure", "full", "submit", "schedule", "defer", "permit",
     ),
     "operator": (
         *_PRODUCERS_SCRIPTS, "quarantine", "redrive", "dead_letter", "reroute", "trim", "purge",
-        "pause", "evict", "reap",
+        "pause", "evict", "reap", "recount",
     ),
 }  # fmt: skip
 """Which scripts a role runs."""

@@ -13,6 +13,7 @@ from changeover_shared._results import WorkerInfo
 from changeover_shared._server.check import Finding
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import queue_of
+from changeover_shared._store.records import EVERYBODY
 from changeover_shared._units import milliseconds, show_duration
 from changeover_shared._words import FORMAT
 
@@ -42,6 +43,7 @@ def fleet_findings(
     """The fleet as it stands. `workers` whose registration is old are silent ones."""
     yield _summary(config, looks, workers, settings)
     yield from _universe(config, looks, now_ms)
+    yield from _full(looks, now_ms)
     yield from _silent(workers, settings, now_ms)
     yield from _blind(workers)
     yield from _paused(looks, now_ms)
@@ -103,6 +105,22 @@ def _universe(
             code="messages_refused",
             text=f"{len(pressed)} of {len(looks)} partitions refuse messages: memory is short",
             remedy="changeover purge --closed-for 30d, or CONFIG SET maxmemory <more>",
+        )
+
+
+def _full(looks: Sequence[PartitionLook], now_ms: int) -> Iterator[Finding]:
+    """Whose messages some partition refuses because too many wait, each with the newest number."""
+    found = [(look.full_until_ms, one) for look in looks for one in look.full]
+    newest = {one.whose: one for until_ms, one in sorted(found) if until_ms > now_ms}
+    for whose, crowd in sorted(newest.items()):
+        of = "the fleet" if whose == EVERYBODY else f"tenant {whose}"
+        setting = "FLEET" if whose == EVERYBODY else "TENANT"
+        yield Finding(
+            level="warn",
+            code="inbox_full",
+            text=f"{many(crowd.depth, 'submission')} of {of} wait and {crowd.limit} may: its "
+            "messages are refused",
+            remedy=f"start more workers, or raise CHANGEOVER_{setting}_INBOX of all of them",
         )
 
 

@@ -80,6 +80,7 @@ class PartitionLook:
         told = {name.decode(): value.decode() for name, value in decode.pairs(meta)}
         self.meta = {name: told[name] for name in ("P", "layout") if name in told}
         self.refusing_until_ms = int(told.get("pressure", "0").rpartition("|")[2])
+        self.full_until_ms, self.full = decode.full(told.get("full", "").encode())
         self.paused = decode.paused(meta)
         self.sessions = int(sessions)
         self.expired, self.overdue = int(expired), int(overdue)

@@ -50,6 +50,7 @@ class _Purge:
         self._store = store
         self._ages = ages
         self._dry_run = dry_run
+        self._counts: dict[int, int] = {}
         self._routes: dict[int, set[str]] = {at.partition: set() for at in store.keys.all}
 
     def all_sessions(self) -> None:
@@ -66,6 +67,7 @@ class _Purge:
                     self._session(session_id, snapshot, now_ms)
             if not self._dry_run:
                 self._receipts(names)
+                self._waiting(names)
             if len(listed) < LISTED:
                 return
             place = listed[-1]
@@ -120,6 +122,17 @@ class _Purge:
             mine = [one for one in names if self._store.keys.of(one) == at]
             _, count = self._store.upkeep.purge(at.partition, mine)
             self._count(receipts=count)
+
+    def _waiting(self, names: list[str]) -> None:
+        """Count what waits anew, so that the partitions' sums are right whatever was lost."""
+        for at in self._store.keys.all:
+            mine = [one for one in names if self._store.keys.of(one) == at]
+            begun = at.partition in self._counts
+            if not begun:
+                self._counts[at.partition] = self._store.upkeep.next_count(at.partition)
+            if mine or not begun:
+                count = self._counts[at.partition]
+                self._store.upkeep.recount(at.partition, mine, count=count)
 
     def _count(
         self, session_id: str = "", *, tombstones: int = 0, receipts: int = 0, trimmed: int = 0

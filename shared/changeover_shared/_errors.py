@@ -177,8 +177,9 @@ class Busy(RequestError):
         )
         self.session_id = session_id
         self.scope = scope
-        """`inbox` (submissions), `inbox bytes`, `turn` (policy reject), `receipts` or `memory`
-        (bytes; 0 where they are not known)."""
+        """`inbox` (submissions), `inbox bytes`, `tenant` and `fleet` (submissions in all their
+        sessions, as they were counted some seconds ago), `turn` (policy reject), `receipts` or
+        `memory` (bytes; 0 where they are not known)."""
         self.depth = depth
         self.limit = limit
         self.retry_after = retry_after
@@ -187,6 +188,8 @@ class Busy(RequestError):
 _FULL: Mapping[str, str] = {
     "inbox": "the inbox of {session!r} holds {depth} of {limit} submissions",
     "inbox bytes": "the inbox of {session!r} holds {depth} of {limit} bytes",
+    "tenant": "the tenant of {session!r} has {depth} submissions waiting, and {limit} may",
+    "fleet": "{depth} submissions wait in the fleet, and {limit} may: {session!r} takes none now",
     "turn": "{session!r} has something to do already, and this submission may not wait for it",
     "receipts": "{session!r} has {depth} of {limit} receipts, none of them old enough to forget",
     "memory": "Redis is short of memory{counts}, so {session!r} takes nothing now",

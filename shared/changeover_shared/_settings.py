@@ -104,6 +104,11 @@ class Settings(BaseSettings):
     the same."""
     queue_concurrency: int | None = Field(default=None, ge=1, le=10_000)
     """The same for the sessions of one queue."""
+    tenant_inbox: int | None = Field(default=None, ge=1)
+    """How many submissions may wait in all sessions of one tenant before the next are `Busy`; all
+    workers should be told the same."""
+    fleet_inbox: int | None = Field(default=None, ge=1)
+    """The same for all sessions of the fleet."""
     concurrency: int = Field(default=200, ge=1, le=100_000)
     """How many sessions one worker process holds at once."""
     processes: int = Field(default=1, ge=1, le=256)

@@ -15,7 +15,7 @@ from changeover import Client, Operator, Report, SyncOperator
 from changeover.cli import main
 from changeover_shared._results import WorkerInfo
 from changeover_shared._store.keys import route_of
-from changeover_shared._store.records import Memory
+from changeover_shared._store.records import EVERYBODY, Crowd, Memory
 from tests.client.conftest import World
 from tests.support.fleet import small_settings
 from tests.support.scripted_app import app
@@ -132,6 +132,22 @@ async def test_partitions_that_refuse_messages_are_counted(world: World) -> None
     assert "2 of 4 partitions" in (await wrong(world))["messages_refused"][1]
     await world.stores.worker.say_pressure([0, 2], None, span_ms=60_000)
     assert await wrong(world) == {}
+
+
+@one_real
+async def test_who_has_as_many_submissions_waiting_as_may_is_told_once(world: World) -> None:
+    await registered(world)
+    await world.client.submit("web:1", "hello")
+    for partition in (0, 2):
+        crowded = (Crowd("acme", 12, 10), Crowd(EVERYBODY, 99, 90))
+        await world.stores.worker.say_full(partition, crowded, span_ms=60_000)
+    found = [one for one in (await world.client.doctor()).findings if one.code == "inbox_full"]
+    assert [one.text.partition(" wait")[0] for one in found] == [
+        "99 submissions of the fleet",
+        "12 submissions of tenant acme",
+    ]
+    assert found[1].remedy is not None
+    assert "CHANGEOVER_TENANT_INBOX" in found[1].remedy
 
 
 @one_real

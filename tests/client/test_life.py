@@ -179,6 +179,22 @@ async def test_a_purge_forgets_the_order_of_routes_that_no_session_has(world: Wo
     assert {field.split(b":")[1] for field in found} == {b"slow@1"}
 
 
+async def test_a_purge_counts_anew_what_waits(world: World) -> None:
+    """Whatever a backup or a hand at the keys has made of the sums."""
+    stores = world.stores
+    for i in range(5):
+        await world.client.submit(f"web:{i}", "hello")
+    for at in stores.producer.keys.all:
+        await stores.executor.command("HSET", at.named("waiting"), "*", 70, "gone", 7)
+    await world.client.purge()
+    looks = [
+        await stores.worker.peek(at.partition, [], window=0, sums=True)
+        for at in stores.producer.keys.all
+    ]
+    assert sum(look.waiting.get("*", 0) for look in looks) == 5
+    assert {whose for look in looks for whose in look.waiting} == {"*"}
+
+
 async def test_a_purge_takes_what_is_old_enough_and_of_its_kind(world: World) -> None:
     for session in ("idle", "waits", "closed"):
         await world.client.submit(session, "hello", id=session)

@@ -16,7 +16,7 @@ from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._store import requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.lease_store import Duty
-from changeover_shared._store.records import Caps, Create, Permit, Submit, Submitted
+from changeover_shared._store.records import Caps, Create, Crowd, Permit, Submit, Submitted
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import EXEMPT, NAMES
 from tests.support.driving import LATER_MS, SESSION, Driver
@@ -159,6 +159,16 @@ async def _pressure(drive: Driver) -> Call:
     return lambda: drive.pressure(9, 10)
 
 
+async def _full(drive: Driver) -> Call:
+    await drive.submit("m1")
+    return lambda: drive.full(Crowd("acme", 9, 9))
+
+
+async def _recount(drive: Driver) -> Call:
+    await drive.submit("m1")
+    return lambda: drive.recount(1)
+
+
 async def _pause(drive: Driver) -> Call:
     await drive.submit("m1")
     return drive.pause
@@ -214,6 +224,8 @@ RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "trim": (_trim, ["OK"]),
     "purge": (_purge, ["PURGED"]),
     "pressure": (_pressure, ["OK"]),
+    "full": (_full, ["OK"]),
+    "recount": (_recount, ["OK"]),
     "pause": (_pause, ["OK"]),
     "quarantine": (_quarantine, ["OK"]),
     "redrive": (_redrive, ["OK"]),

@@ -100,6 +100,8 @@ LEAKS: dict[str, tuple[Leak, str]] = {
     "an older prefix": (key("{session}:context:7", "SET", "[]"), "no context has any more"),
     "a session that fades": (key("{session}:work", "PEXPIRE", 9_000_000), "ends before its"),
     "a journal for ever": (_delete_for_ever, "journal outlives its session"),
+    "a count too many": (key("{tag}waiting", "HSET", "*", 2), "says that {'*': 2} wait"),
+    "a tenant too many": (key("{tag}waiting", "HSET", "acme", 1), "'acme': 1} wait, and there are"),
     "a lost tombstone": (_lose_a_grave, "no purge would find"),
 }
 

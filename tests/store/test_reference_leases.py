@@ -211,11 +211,11 @@ async def test_looking_for_work_that_is_not_there_writes_nothing(drive: Driver) 
     look is a script that may not write at all, so there is no count of reads and writes."""
     await drive.finish(await drive.run("m1"))
     async with drive.unchanged():
-        assert (await drive.peek())[1:] == [[], [], [["0"]], "0"]
+        assert (await drive.peek())[1:] == [[], [], [["0"]], "0", [], ""]
         assert await drive.claim(nonce="n2") == [["NONE"]]
     await drive.submit("m2", due_ms=await drive.now() + 10 * TTL_MS)
     async with drive.unchanged():
-        assert (await drive.peek())[1:] == [[], [], [["0"]], "0"]
+        assert (await drive.peek())[1:] == [[], [], [["0"]], "0", [], ""]
         assert await drive.claim(nonce="n2") == [["NONE"]]
     await drive.make_due(2)
     await drive.reap()

@@ -16,7 +16,7 @@ import pytest
 
 from changeover_shared._events import Event
 from changeover_shared._store import requests
-from changeover_shared._store.records import Lease, NewWait, Permit
+from changeover_shared._store.records import EVERYBODY, Crowd, Lease, NewWait, Permit
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import NAMES, script
 from changeover_shared._words import GiveUp
@@ -66,6 +66,11 @@ async def waiting(drive: Driver) -> None:
 
 async def full(drive: Driver) -> None:
     assert await drive.neighbour().permit() == "GRANTED"
+
+
+async def crowded(drive: Driver) -> None:
+    await drive.submit("m1")
+    await drive.full(Crowd(EVERYBODY, 1, 1))
 
 
 async def paused(drive: Driver) -> None:
@@ -319,6 +324,7 @@ SCENES: Final = (
     Scene("submit", "BUSY", submitting(max_depth=1), waiting),
     Scene("submit", "BUSY", submitting(max_bytes=1), waiting),
     Scene("submit", "BUSY", submitting(policy="reject"), running),
+    Scene("submit", "BUSY", submitting(), crowded),
     # control
     Scene("control", "CANCELLED", lambda drive, _: drive.cancel("m1"), waiting, "its work"),
     Scene("control", "RUNNING", lambda drive, _: drive.cancel("m1"), running),
@@ -444,6 +450,10 @@ SCENES: Final = (
     Scene("schedule", "FULL", scheduling("s2", most=1), scheduled),
     Scene("pressure", "OK", lambda drive, _: drive.pressure(9, 10), waiting, "its work"),
     Scene("pressure", "OK", lambda drive, _: drive.pressure(), waiting),
+    Scene("full", "OK", lambda drive, _: drive.full(Crowd("acme", 9, 9)), waiting, "its work"),
+    Scene("full", "OK", lambda drive, _: drive.full(), waiting),
+    Scene("recount", "OK", lambda drive, _: drive.recount(1), waiting, "its work"),
+    Scene("recount", "OK", lambda drive, _: drive.recount(0), waiting),
     # permit
     Scene("permit", "OK GRANTED", permitting, nothing, "its work"),
     Scene("permit", "OK FULL", permitting, full),

@@ -17,6 +17,7 @@ from changeover_shared._store.records import (
     Caps,
     Commit,
     Create,
+    Crowd,
     Head,
     Lease,
     Memory,
@@ -291,11 +292,18 @@ class Driver:
         return await self.call(request)
 
     async def peek(
-        self, *routes: str, window: int = 64, max_ttl_ms: int = 10 * TTL_MS, solo: bool = False
+        self,
+        *routes: str,
+        window: int = 64,
+        max_ttl_ms: int = 10 * TTL_MS,
+        solo: bool = False,
+        sums: bool = False,
     ) -> list[Any]:
         asked = routes or (self.route,)
         return await self.call(
-            requests.peek(self.partition, asked, window=window, max_ttl_ms=max_ttl_ms, solo=solo)
+            requests.peek(
+                self.partition, asked, window=window, max_ttl_ms=max_ttl_ms, solo=solo, sums=sums
+            )
         )
 
     async def reap(self, *ids: str, route: str | None = None) -> list[Any]:
@@ -455,6 +463,22 @@ class Driver:
         """Say that memory is short; without a limit, that it is not."""
         memory = Memory(used, limit) if limit else None
         return await self.call(requests.pressure(self.partition, memory, span_ms=span_ms))
+
+    async def full(self, *crowded: Crowd, span_ms: int = TTL_MS) -> list[Any]:
+        """Say whose inboxes are full."""
+        return await self.call(requests.full(self.partition, crowded, span_ms=span_ms))
+
+    async def recount(self, count: int, *session_ids: str) -> list[Any]:
+        """Count what waits in these sessions, or in this one."""
+        ids = session_ids or (self.session,)
+        return await self.call(requests.recount(self.partition, ids, count=count))
+
+    async def sums(self) -> dict[str, int]:
+        """What waits in the partition, of all and of each tenant."""
+        flat = (await self.peek(sums=True))[5]
+        found = {whose: int(count) for whose, count in zip(flat[::2], flat[1::2], strict=True)}
+        found.pop("!", None)
+        return found
 
     async def pause(self, queue: str = "assistant", said: str = '{"by":"ops"}') -> list[Any]:
         return await self.call(requests.pause(self.partition, queue, said))

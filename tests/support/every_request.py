@@ -12,6 +12,7 @@ from changeover_shared._store.records import (
     Caps,
     Commit,
     Create,
+    Crowd,
     Head,
     Lease,
     Memory,
@@ -83,6 +84,8 @@ def every_request(
             look_ms=1000, body="body", most=10,
         ),
         "pressure": requests.pressure(at, Memory(used=9, limit=10), span_ms=1000),
+        "full": requests.full(at, [Crowd("acme", 9, 9)], span_ms=1000),
+        "recount": requests.recount(at, ids, count=1),
         "permit": requests.permit(
             keys, [Permit(SESSION, "nonce", "assistant", "acme")], Caps(2, 9), span_ms=1000
         ),

@@ -1,17 +1,21 @@
 """Which keys nobody owns, or would ever remove. Pure but for the reading.
 
 A key belongs to the fleet, to a partition or to a session, and ends with it. What an index names
-is there; what a deleted session leaves has an end of its own, or is a tombstone that a purge finds.
+is there; the sums of what waits are those of a partition's sessions; what a deleted session leaves
+has an end of its own, or is a tombstone that a purge finds.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from changeover_shared._store import decode
 from changeover_shared._store.executor import Executor
-from changeover_shared._store.keys import Keys, Owner
+from changeover_shared._store.keys import Keys, Owner, PartitionKeys
+from changeover_shared._store.records import EVERYBODY
 from changeover_worker.testing._snapshot import every_key, keys_like
 
 FLEET_FOR_EVER = ("agents", "config", "secret")
@@ -66,6 +70,9 @@ def leaks(found: Held, *, workers: Collection[str] = (), purged: bool = False) -
     """
     known = {key for key, _ in found.owned()}
     wrong = [f"{key} belongs to nothing" for key in found.values if key not in known]
+    wrong += [
+        f"partition {at.partition} {why}" for at in found.keys.all for why in _miscounted(found, at)
+    ]
     for key, owner in found.owned():
         wrong += [f"{key} {why}" for why in _wrong(found, key, owner, workers, purged)]
     return sorted(wrong)
@@ -109,6 +116,21 @@ def _wrong_in_partition(found: Held, key: str, owner: Owner, purged: bool) -> It
         for field in _fields(value):
             if field.split(":")[1] not in routes:
                 yield f"keeps {field} of a route that no session has"
+
+
+def _miscounted(found: Held, at: PartitionKeys) -> Iterator[str]:
+    """The sums of what waits that are not those of the partition's sessions."""
+    told = decode.sums(sum(found.values.get(at.named("waiting"), ()), ()))
+    counted: Counter[str] = Counter()
+    for key, owner in found.owned():
+        if owner.name == "work" and owner.partition == at.partition:
+            work = decode.work(sum(found.values[key], ()))
+            waits = sum(one.kind != "answer" and not one.turn for one in work.waiting)
+            tenant = found.head(owner.session_id).get("tenant", "")
+            for whose in {EVERYBODY, tenant} - {""}:
+                counted[whose] += waits
+    if told != {whose: count for whose, count in counted.items() if count}:
+        yield f"says that {told} wait, and there are {dict(counted)}"
 
 
 def _wrong_of_session(found: Held, key: str, owner: Owner, purged: bool) -> Iterator[str]:

@@ -62,9 +62,10 @@ MAY_CHANGE: Mapping[str, tuple[str, ...]] = {
     "renew": ("leases",),
     "purge": ("receipts", "settled"),
     "pressure": ("meta",),
+    "full": ("meta",),
     "permit": ("tenant:acme", "tenant:other", "queue:assistant", "queue:triage"),
 }
-"""Keys whose value the repeat may move on: a lease, a permit, and how long pressure holds, are
+"""Keys whose value the repeat may move on: a lease, a permit, and how long a flag holds, are
 counted from the moment of the answer, and a purge goes on where the last one stopped."""
 
 _MANY = {"claim": 1, "permit": 1, "purge": 1, "reap": 1, "renew": 1}
@@ -87,7 +88,7 @@ def timeless(name: str, answer: Answer) -> Answer:
     if name == "reroute" and answer[0] == "HELD":
         return ["HELD"]
     if name == "peek" and answer[0] == "OK":
-        return answer[:-1]
+        return [*answer[:4], *answer[5:]]
     if name not in _MANY or answer[0] != "OK":
         return answer
     at = _MANY[name]

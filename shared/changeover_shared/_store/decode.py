@@ -41,6 +41,7 @@ from changeover_shared._store.records import (
     CommitRefusal,
     CommitRefused,
     Committed,
+    Crowd,
     Grant,
     Head,
     InboxEntry,
@@ -404,14 +405,38 @@ def memory(info: bytes) -> Memory:
 
 def peeked(reply: list[Any]) -> Peeked:
     """What a partition's indexes show."""
-    _, expired, due, sets, pressure_ms = reply
+    _, expired, due, sets, pressure_ms, waiting, told = reply
+    until_ms, crowded = full(told)
     return Peeked(
         expired=tuple(one.decode() for one in expired),
         due=tuple(one.decode() for one in due),
         ready=tuple(tuple(one.decode() for one in found[1:]) for found in sets),
         counts=tuple(int(found[0]) for found in sets),
         pressure_ms=int(pressure_ms),
+        waiting=sums(waiting),
+        full=crowded,
+        full_until_ms=until_ms,
     )
+
+
+def sums(flat: Any) -> dict[str, int]:
+    """How many submissions wait, of `EVERYBODY` and of each tenant that has any."""
+    found = {whose.decode(): int(count) for whose, count in pairs(flat)}
+    found.pop("!", None)
+    return found
+
+
+def full(told: bytes) -> tuple[int, tuple[Crowd, ...]]:
+    """Until when messages are refused because too many wait, and whose; 0 when nobody's are."""
+    if not told:
+        return 0, ()
+    until, *parts, _ = told.decode().split("|")
+    crowded = []
+    for part in parts:
+        whose, _, counts = part.partition("=")
+        depth, _, limit = counts.partition("/")
+        crowded.append(Crowd(whose, int(depth), int(limit)))
+    return int(until), tuple(crowded)
 
 
 def renewed(answers: Sequence[list[bytes]], leases: Sequence[Lease]) -> tuple[Renewed, ...]:

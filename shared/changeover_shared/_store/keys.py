@@ -22,6 +22,7 @@ PARTITION_NAMES: Final = (
     "alerts",
     "timers",
     "vt",
+    "waiting",
     "sessions",
     "quarantine",
     "graves",

@@ -44,6 +44,7 @@ from changeover_shared._store.records import (
     Commit,
     CommitRefused,
     Committed,
+    Crowd,
     Grant,
     Head,
     InboxEntry,
@@ -148,10 +149,17 @@ class LeaseStore:
         *,
         window: int,
         solo: bool = False,
+        sums: bool = False,
     ) -> Peeked:
-        """Look at a partition's indexes. Grants nothing."""
+        """Look at a partition's indexes, and with `sums` at how many submissions wait. Grants
+        nothing."""
         request = requests.peek(
-            self.keys.all[partition], routes, window=window, max_ttl_ms=self._max_ttl_ms, solo=solo
+            self.keys.all[partition],
+            routes,
+            window=window,
+            max_ttl_ms=self._max_ttl_ms,
+            solo=solo,
+            sums=sums,
         )
         return decode.peeked(await self._until_answered(lambda: self._fleet.call(request)))
 
@@ -520,6 +528,12 @@ class LeaseStore:
         await asyncio.gather(
             *(self._until_answered(partial(self._fleet.call, request)) for request in asked)
         )
+
+    async def say_full(self, partition: int, crowded: Sequence[Crowd], *, span_ms: int) -> None:
+        """Let sessions of a partition take no message for `span_ms` if they are of one of these;
+        let all others take messages again."""
+        request = requests.full(self.keys.all[partition], crowded, span_ms=span_ms)
+        await self._until_answered(partial(self._fleet.call, request))
 
     async def servers(self) -> tuple[Server, ...]:
         """Every primary, or any one while another does not answer; none where there is no INFO."""

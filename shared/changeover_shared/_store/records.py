@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from changeover_shared._errors import PayloadError
 from changeover_shared._events import Event
@@ -222,6 +222,20 @@ class Memory:
     """0 when it has none."""
 
 
+EVERYBODY: Final = "*"
+"""Whose submissions all are, where else a tenant stands; no tenant is called so."""
+
+
+class Crowd(NamedTuple):
+    """Whose inboxes hold as many submissions as may wait, all together."""
+
+    whose: str
+    """A tenant, or `EVERYBODY`."""
+    depth: int
+    """How many waited when they were counted."""
+    limit: int
+
+
 @dataclass(frozen=True, slots=True)
 class Peeked:
     """What a partition's indexes show."""
@@ -235,6 +249,12 @@ class Peeked:
     """Per asked ready key, how many there are in all."""
     pressure_ms: int = 0
     """For how long messages are still refused for want of memory; 0 when they are not."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """How many submissions wait, of `EVERYBODY` and of each tenant that has any; only if asked."""
+    full: tuple[Crowd, ...] = ()
+    """Whose messages are refused because too many wait."""
+    full_until_ms: int = 0
+    """Until when, on Redis's clock; 0 when nobody's are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,16 @@ from changeover_shared._policies import Wish
 from changeover_shared._settings import Settings
 from changeover_shared._store.keys import Keys, LimitKind, PartitionKeys, ScheduleKeys, Slot
 from changeover_shared._store.permits import counted_in
-from changeover_shared._store.records import Caps, Commit, Head, Lease, Memory, Permit, Submit
+from changeover_shared._store.records import (
+    Caps,
+    Commit,
+    Crowd,
+    Head,
+    Lease,
+    Memory,
+    Permit,
+    Submit,
+)
 from changeover_shared._store.scripts import Value
 from changeover_shared._units import milliseconds
 from changeover_shared._words import GiveUp
@@ -28,6 +37,8 @@ MESSAGE_ENVELOPE = 64 * 1024
 """What a message's JSON may add to its text: attachments, metadata."""
 
 _LEASES = ("leases", "owners", "stalls", "alerts")
+_PLACED = ("timers", "vt", "waiting")
+"""What placing a session needs beside its ready sets and its lease."""
 _SUBMIT_SESSION = (
     "head",
     "work",
@@ -135,7 +146,7 @@ def submit(
         "submit",
         partition,
         _of_session(partition, asked.session_id, _SUBMIT_SESSION)
-        | _named(partition, ("leases", "owners", "alerts", "timers", "vt", "sessions"))
+        | _named(partition, ("leases", "owners", "alerts", *_PLACED, "sessions"))
         | _ready(partition, route),
         args,
         lists={"defaults": _defaults(defaults or {}) if not asked.policy else ()},
@@ -158,7 +169,7 @@ def control(
         "control",
         partition,
         _of_session(partition, session_id, _CONTROL_SESSION)
-        | _named(partition, ("leases", "owners", "timers", "vt"))
+        | _named(partition, ("leases", "owners", *_PLACED))
         | _ready(partition, route),
         {
             "not_after": not_after_ms,
@@ -171,15 +182,21 @@ def control(
 
 
 def peek(
-    partition: PartitionKeys, routes: Sequence[str], *, window: int, max_ttl_ms: int, solo: bool
+    partition: PartitionKeys,
+    routes: Sequence[str],
+    *,
+    window: int,
+    max_ttl_ms: int,
+    solo: bool,
+    sums: bool = False,
 ) -> Request:
-    """Look at a partition's indexes."""
+    """Look at a partition's indexes, and with `sums` at how many submissions wait."""
     ready = partition.solo if solo else partition.ready
     return Request(
         "peek",
         partition,
-        _named(partition, ("leases", "timers")),
-        {"window": window, "max_ttl": max_ttl_ms},
+        _named(partition, ("leases", "timers", "waiting")),
+        {"window": window, "max_ttl": max_ttl_ms, "sums": int(sums)},
         each=[{"ready": ready(route)} for route in routes],
         lists={"routes": [(route,) for route in routes]},
     )
@@ -192,7 +209,7 @@ def reap(
     return Request(
         "reap",
         partition,
-        _named(partition, (*_LEASES, "timers", "vt")),
+        _named(partition, (*_LEASES, *_PLACED)),
         {"max_ttl": max_ttl_ms},
         each=[
             _of_session(partition, session_id, ("head", "work")) | _ready(partition, route)
@@ -220,7 +237,7 @@ def claim(
     return Request(
         "claim",
         partition,
-        _named(partition, (*_LEASES, "timers", "quarantine", "vt")) | _ready(partition, route),
+        _named(partition, (*_LEASES, *_PLACED, "quarantine")) | _ready(partition, route),
         {
             "not_after": not_after_ms,
             "route": route,
@@ -279,7 +296,7 @@ def commit(keys: Keys, lease: Lease, asked: Commit, *, no_progress_ms: int = 0) 
         "settle" if only_settles(asked) else "commit",
         partition,
         _of_session(partition, session_id, _COMMIT_SESSION)
-        | _named(partition, (*_LEASES, "timers", "outbox", "vt", "quarantine"))
+        | _named(partition, (*_LEASES, *_PLACED, "outbox", "quarantine"))
         | _ready(partition, lease.route)
         | {
             "context_old": partition.context(session_id, before),
@@ -326,7 +343,7 @@ def give_up(keys: Keys, lease: Lease, reason: GiveUp) -> Request:
         "give_up",
         partition,
         _of_session(partition, session_id, ("head", "work"))
-        | _named(partition, (*_LEASES, "timers", "vt"))
+        | _named(partition, (*_LEASES, *_PLACED))
         | _ready(partition, lease.route),
         {
             "session": session_id,
@@ -359,7 +376,7 @@ def quarantine(
         "quarantine",
         partition,
         _of_session(partition, session_id, ("head", "work", "journal"))
-        | _named(partition, (*_LEASES, "timers", "vt", "quarantine"))
+        | _named(partition, (*_LEASES, *_PLACED, "quarantine"))
         | _ready(partition, head.route),
         {
             "not_after": not_after_ms,
@@ -407,7 +424,7 @@ def _end_of_quarantine(
         name,
         partition,
         _of_session(partition, session_id, (*_CONTROL_SESSION, "turns"))
-        | _named(partition, ("leases", "owners", "timers", "vt", "quarantine"))
+        | _named(partition, ("leases", "owners", *_PLACED, "quarantine"))
         | _ready(partition, head.route),
         {
             "not_after": not_after_ms,
@@ -437,7 +454,7 @@ def delete(
         "delete",
         partition,
         _of_session(partition, session_id, _SUBMIT_SESSION)
-        | _named(partition, (*_LEASES, "timers", "vt", "sessions", "quarantine", "graves"))
+        | _named(partition, (*_LEASES, *_PLACED, "sessions", "quarantine", "graves"))
         | _ready(partition, head.route)
         | {"context": partition.context(session_id, epoch)},
         {
@@ -462,7 +479,7 @@ def reroute(
         "reroute",
         partition,
         _of_session(partition, session_id, ("head", "work"))
-        | _named(partition, (*_LEASES, "timers", "vt"))
+        | _named(partition, (*_LEASES, *_PLACED))
         | {
             "old_ready": partition.ready(from_route),
             "old_solo": partition.solo(from_route),
@@ -479,7 +496,7 @@ def defer(keys: Keys, session_id: str, *, route: str, span_ms: int, reason: str 
         "defer",
         partition,
         _of_session(partition, session_id, ("head", "work"))
-        | _named(partition, ("leases", "owners", "timers", "vt"))
+        | _named(partition, ("leases", "owners", *_PLACED))
         | _ready(partition, route),
         {"session": session_id, "route": route, "span": span_ms, "reason": reason},
     )
@@ -517,6 +534,24 @@ def pressure(partition: PartitionKeys, memory: Memory | None, *, span_ms: int) -
     """Say for `span_ms` that memory is short; None: it is not."""
     used, limit = (memory.used, memory.limit) if memory else (0, 0)
     return Request("pressure", partition, {}, {"used": used, "limit": limit, "span": span_ms})
+
+
+def full(partition: PartitionKeys, crowded: Sequence[Crowd], *, span_ms: int) -> Request:
+    """Say for `span_ms` whose inboxes are full, and that nobody else's are."""
+    told = [(one.whose, one.depth, one.limit) for one in crowded]
+    return Request("full", partition, {}, {"span": span_ms}, lists={"crowded": told})
+
+
+def recount(partition: PartitionKeys, session_ids: Sequence[str], *, count: int) -> Request:
+    """Count what waits in sessions, in the count of that number: a new one begins with nothing."""
+    return Request(
+        "recount",
+        partition,
+        _named(partition, ("waiting",)),
+        {"count": count},
+        each=[_of_session(partition, one, ("head", "work")) for one in session_ids],
+        lists={"sessions": [(one,) for one in session_ids]},
+    )
 
 
 def pause(partition: PartitionKeys, queue: str, said: str) -> Request:

@@ -50,6 +50,8 @@ NAMES: Final = (
     "trim",
     "purge",
     "pressure",
+    "full",
+    "recount",
     "pause",
     "schedule",
     "permit",

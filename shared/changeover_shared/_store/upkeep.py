@@ -157,6 +157,19 @@ class Upkeep:
                     left.append(session_id)
         return tombstones, receipts
 
+    async def next_count(self, partition: int) -> int:
+        """The number of a count of what waits that has not begun yet."""
+        key = self._fleet.keys.all[partition].named("waiting")
+        return int(await self._fleet.executor.command("HGET", key, "!") or 0) + 1
+
+    async def recount(self, partition: int, session_ids: Sequence[str], *, count: int) -> None:
+        """Count what waits in sessions of a partition, in the count of that number; a new one
+        begins with nothing. Raises `StoreUnavailable`."""
+        for start in range(0, max(len(session_ids), 1), PURGED_AT_ONCE):
+            some = session_ids[start : start + PURGED_AT_ONCE]
+            at = self._fleet.keys.all[partition]
+            await self._fleet.call(requests.recount(at, some, count=count))
+
     async def trim(self, session_id: str, *, items_from: int) -> None:
         """Take from a session what the fleet's limits do not keep, and its transcript before an
         item; the newest turn, and what the context needs, stay whole. Raises `StoreUnavailable`."""

@@ -11,6 +11,7 @@
 --          timers       ZSET
 --          quarantine   ZSET  session by the time it was quarantined
 --          vt           HASH
+--          waiting      HASH
 --          ready        ZSET
 --          solo         ZSET
 -- EACH     head         HASH
@@ -34,7 +35,7 @@
 -- REPLIES  OK           {word ...} per session: GRANTED {fence remaining_ms lapsed head work
 --                       checkpoint inbox}, BUSY {remaining_ms}, QUARANTINED {why}, or
 --                       one of USED, LATE, NONE, PAUSED, SUSPECT
--- USES     clock fleet session journal place lease quarantine paused
+-- USES     clock fleet session journal waiting place lease quarantine paused
 
 local REPLY_BYTES = 65536
 local REPLY_INPUTS = 16
@@ -46,7 +47,7 @@ local late = tonumber(not_after) < now
 local paused = is_paused(meta, route)
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, timers = timers,
-  vt = vt, ready = ready, solo = solo}
+  vt = vt, waiting = waiting, ready = ready, solo = solo}
 
 -- Its holders have lost more time than it may be held without progress, and more than the step
 -- that is next was given. Only time under a lease counts, not what it waited for.

@@ -24,6 +24,7 @@
 --          timers       ZSET
 --          outbox       STREAM
 --          vt           HASH
+--          waiting      HASH
 --          quarantine   ZSET
 -- ARGS     partitions   int
 --          layout       int
@@ -74,7 +75,7 @@
 --          CONTEXT      epoch        a rewritten context begins the epoch after this one
 --          TOO_BIG      bytes limit
 --          ROUTE        route
--- USES     clock fleet session journal settle place lease holder quarantine paused
+-- USES     clock fleet session journal settle waiting place lease holder quarantine paused
 
 local MAX_BYTES = 33554432
 local KEPT = 3
@@ -86,7 +87,7 @@ for _, row in ipairs(rows) do
 end
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, ready = ready,
-  solo = solo, timers = timers, vt = vt}
+  solo = solo, timers = timers, vt = vt, waiting = waiting}
 local s = load(session, {head = head, work = work, inbox = inbox, receipts = receipts,
   settled = settled, journal = journal})
 read_owner(s, at)

@@ -13,6 +13,7 @@
 --          solo        ZSET
 --          timers      ZSET
 --          vt          HASH
+--          waiting     HASH
 -- ARGS     partitions  int
 --          layout      int
 --          replid      str
@@ -26,13 +27,14 @@
 --          ENDED       ending turn
 --          UNKNOWN
 --          ROUTE       route agent
--- USES     clock fleet session journal settle place lease
+-- USES     clock fleet session journal settle waiting place lease
 -- FLAGS    allow-oom
 
 local refused, epoch = fleet_guard(meta, partitions, layout, replid, not_after)
 if refused then return refused end
 
-local at = {leases = leases, owners = owners, ready = ready, solo = solo, timers = timers, vt = vt}
+local at = {leases = leases, owners = owners, ready = ready, solo = solo, timers = timers,
+  vt = vt, waiting = waiting}
 local s = load(session, {head = head, work = work, inbox = inbox, receipts = receipts,
   settled = settled, journal = journal})
 read_owner(s, at)

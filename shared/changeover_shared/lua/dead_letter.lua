@@ -14,6 +14,7 @@
 --          solo         ZSET
 --          timers       ZSET
 --          vt           HASH
+--          waiting      HASH
 --          quarantine   ZSET
 -- ARGS     partitions   int
 --          layout       int
@@ -29,13 +30,14 @@
 -- REPLIES  OK           status   also when the same was done before
 --          STALE        number   it is not in that quarantine
 --          ROUTE        route agent
--- USES     clock fleet session journal settle place lease quarantine dead_letter
+-- USES     clock fleet session journal settle waiting place lease quarantine dead_letter
 -- FLAGS    allow-oom
 
 local refused, epoch = fleet_guard(meta, partitions, layout, replid, not_after)
 if refused then return refused end
 
-local at = {leases = leases, owners = owners, ready = ready, solo = solo, timers = timers, vt = vt}
+local at = {leases = leases, owners = owners, ready = ready, solo = solo, timers = timers,
+  vt = vt, waiting = waiting}
 local s = load(session, {head = head, work = work, inbox = inbox, receipts = receipts,
   settled = settled, journal = journal})
 read_owner(s, at)

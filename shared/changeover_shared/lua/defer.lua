@@ -11,6 +11,7 @@
 --          solo        ZSET
 --          timers      ZSET
 --          vt          HASH
+--          waiting     HASH
 -- ARGS     partitions  int
 --          layout      int
 --          replid      str
@@ -21,13 +22,14 @@
 -- REPLIES  OK          not_before
 --          NONE        it is not ready, or it is held
 --          ROUTE       route
--- USES     clock fleet session place lease
+-- USES     clock fleet session waiting place lease
 -- FLAGS    allow-oom
 
 local refused = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
 
-local at = {leases = leases, owners = owners, ready = ready, solo = solo, timers = timers, vt = vt}
+local at = {leases = leases, owners = owners, ready = ready, solo = solo, timers = timers,
+  vt = vt, waiting = waiting}
 local s = load(session, {head = head, work = work})
 read_owner(s, at)
 if not s.exists or get(s, 'status') == 'deleted' then return reply('NONE') end

@@ -22,6 +22,7 @@
 --          solo         ZSET
 --          timers       ZSET
 --          vt           HASH
+--          waiting      HASH
 --          sessions     ZSET
 --          quarantine   ZSET
 --          graves       ZSET    tombstone by the time of its deletion
@@ -42,14 +43,14 @@
 --          MOVED        seq
 --          ROUTE        route agent
 --          CONTEXT      epoch
--- USES     clock fleet session journal settle place lease
+-- USES     clock fleet session journal settle waiting place lease
 -- FLAGS    allow-oom
 
 local refused, epoch = fleet_guard(meta, partitions, layout, replid, not_after)
 if refused then return refused end
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, ready = ready,
-  solo = solo, timers = timers, vt = vt}
+  solo = solo, timers = timers, vt = vt, waiting = waiting}
 local s = load(session, {head = head, work = work, inbox = inbox, receipts = receipts,
   settled = settled, journal = journal})
 read_owner(s, at)

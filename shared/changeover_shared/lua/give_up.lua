@@ -14,6 +14,7 @@
 --          solo        ZSET
 --          timers      ZSET
 --          vt          HASH
+--          waiting     HASH
 -- ARGS     partitions  int
 --          layout      int
 --          replid      str
@@ -25,14 +26,14 @@
 --          DELETED
 --          GONE
 --          LOST        fence
--- USES     clock fleet session place lease
+-- USES     clock fleet session waiting place lease
 -- FLAGS    allow-oom
 
 local refused = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, ready = ready,
-  solo = solo, timers = timers, vt = vt}
+  solo = solo, timers = timers, vt = vt, waiting = waiting}
 local s = load(session, {head = head, work = work})
 read_owner(s, at)
 if get(s, 'status') == 'deleted' then return reply('DELETED') end

@@ -5,16 +5,19 @@
 -- KEYS     meta        HASH
 --          leases      ZSET  session by expiry
 --          timers      ZSET  session by due time
+--          waiting     HASH  how many submissions wait, of all and of each tenant
 -- EACH     ready       ZSET  one ready set that the caller asks for
 -- ARGS     partitions  int
 --          layout      int
 --          replid      str
 --          window      int   how many ready sessions per set
 --          max_ttl     int   no honest lease ends later than now + max_ttl
+--          sums        0|1   answer what waits
 -- LIST     routes      route   of each ready set
 -- REPLIES  OK          {expired} {due} {{count, session ...} per ready set} pressure   for how many
---                      ms more messages are refused for want of memory
--- USES     clock fleet paused
+--                      ms more messages are refused for want of memory; {whose count ...}: what
+--                      waits; full   what `full` said, '' when that is over
+-- USES     clock fleet paused full
 -- FLAGS    no-writes
 
 local OLDEST = 32
@@ -40,4 +43,5 @@ for i, each in ipairs(EACH) do
   sets[i] = found
 end
 return reply('OK', expired, oldest(timers, '-inf', int(now)), sets,
-  int(pressure and pressure[3] - now or 0))
+  int(pressure and pressure[3] - now or 0), sums == '1' and redis.call('HGETALL', waiting) or {},
+  still_full(meta) or '')

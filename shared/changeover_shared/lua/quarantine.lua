@@ -15,6 +15,7 @@
 --          solo         ZSET
 --          timers       ZSET
 --          vt           HASH
+--          waiting      HASH
 --          quarantine   ZSET
 -- ARGS     partitions   int
 --          layout       int
@@ -28,14 +29,14 @@
 -- REPLIES  OK           number status   also when it is quarantined, or was so meanwhile
 --          STALE        number          no such session, it has ended, or this is not its next one
 --          ROUTE        route agent
--- USES     clock fleet session journal place lease quarantine
+-- USES     clock fleet session journal waiting place lease quarantine
 -- FLAGS    allow-oom
 
 local refused, epoch = fleet_guard(meta, partitions, layout, replid, not_after)
 if refused then return refused end
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, ready = ready,
-  solo = solo, timers = timers, vt = vt}
+  solo = solo, timers = timers, vt = vt, waiting = waiting}
 local s = load(session, {head = head, work = work, journal = journal})
 read_owner(s, at)
 local status = get(s, 'status')

@@ -7,6 +7,7 @@
 --          alerts      HASH
 --          timers      ZSET
 --          vt          HASH  virtual time
+--          waiting     HASH  how many submissions wait, of all and of each tenant
 -- EACH     head        HASH
 --          work        HASH
 --          ready       ZSET  of the session's own route
@@ -18,14 +19,14 @@
 -- LIST     sessions    id route
 -- REPLIES  OK          {word status} per session: PLACED, BUSY (lease lives), NONE (nothing to
 --                      do), ROUTE (it waits elsewhere)
--- USES     clock fleet session place lease
+-- USES     clock fleet session waiting place lease
 -- FLAGS    allow-oom
 
 local refused = fleet_guard(meta, partitions, layout, replid)
 if refused then return refused end
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, timers = timers,
-  vt = vt}
+  vt = vt, waiting = waiting}
 
 -- For how long its holder has held it without progress. One that was evicted may have been dead
 -- for longer than that; it did not run for longer than its step was given.

@@ -13,6 +13,7 @@
 --          solo        ZSET
 --          timers      ZSET
 --          vt          HASH
+--          waiting     HASH
 -- ARGS     partitions  int
 --          layout      int
 --          replid      str
@@ -24,14 +25,14 @@
 --          STALE       there is no such session, or it has ended
 --          ROUTE       route
 --          HELD        remaining_ms
--- USES     clock fleet session place lease
+-- USES     clock fleet session waiting place lease
 -- FLAGS    allow-oom
 
 local refused = fleet_guard(meta, partitions, layout, replid, not_after)
 if refused then return refused end
 
 local at = {leases = leases, owners = owners, stalls = stalls, alerts = alerts, ready = ready,
-  solo = solo, timers = timers, vt = vt}
+  solo = solo, timers = timers, vt = vt, waiting = waiting}
 local s = load(session, {head = head, work = work})
 read_owner(s, at)
 local status = get(s, 'status')

@@ -18,6 +18,7 @@
 --          solo        ZSET
 --          timers      ZSET
 --          vt          HASH
+--          waiting     HASH
 --          sessions    ZSET    the partition's catalogue by creation time
 --          checkpoint  STREAM
 --          transcript  STREAM
@@ -75,7 +76,7 @@
 --          SKEW                      from the future
 --          TOO_FAR     limit         it would run more than so many ms from now
 --          BUSY        scope depth limit retry_ms
--- USES     clock fleet session journal settle place lease
+-- USES     clock fleet session journal settle waiting place lease full
 
 local RECEIPTS = 4096
 local HORIZON = 600000 -- how long a client library repeats, and how far ahead a clock may be
@@ -87,7 +88,7 @@ if refused then return refused end
 local key_of = {head = head, work = work, inbox = inbox, receipts = receipts, settled = settled,
   journal = journal}
 local at = {leases = leases, owners = owners, alerts = alerts, ready = ready, solo = solo,
-  timers = timers, vt = vt}
+  timers = timers, vt = vt, waiting = waiting}
 local s = load(session, key_of)
 read_owner(s, at)
 
@@ -201,6 +202,13 @@ if class == 'turn' then
   end
   if bytes > tonumber(max_bytes) then
     return reply('BUSY', 'inbox bytes', int(bytes - #body), max_bytes, '1000')
+  end
+  local full, of = still_full(meta), gone and tenant or get(s, 'tenant')
+  if full then
+    local waits, may = full_of(full, of)
+    if of ~= '' and waits then return reply('BUSY', 'tenant', waits, may, '1000') end
+    waits, may = full_of(full, '*')
+    if waits then return reply('BUSY', 'fleet', waits, may, '1000') end
   end
   if pressure then return reply('BUSY', 'memory', pressure[1], pressure[2], '5000') end
 end

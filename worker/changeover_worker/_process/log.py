@@ -129,6 +129,14 @@ def _redis_memory_back(f: Mapping[str, Any]) -> str:
     return f"{_redis_memory(f)}: messages are taken again"
 
 
+def _inbox_full(f: Mapping[str, Any]) -> str:
+    return f"{f['depth']} submissions of {f['whose']} wait, {f['limit']} may: messages are refused"
+
+
+def _inbox_back(f: Mapping[str, Any]) -> str:
+    return f"{f['depth']} submissions of {f['whose']} wait: messages are taken again"
+
+
 def _warning(f: Mapping[str, Any]) -> str:
     rest = _plain({key: value for key, value in f.items() if key not in ("code", "text")})
     said = f": {f['text']}" if f.get("text") else ""
@@ -148,6 +156,8 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "model_failed": _model_failed,
     "turn_ended": _turn_ended,
     "tool_unknown": _tool_unknown,
+    "inbox_full": _inbox_full,
+    "inbox_back": _inbox_back,
     "redis_memory_high": _redis_memory_high,
     "redis_memory_back": _redis_memory_back,
     "warning": _warning,

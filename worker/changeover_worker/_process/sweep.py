@@ -4,9 +4,9 @@ One worker at a time leads, for as long as it lives: the gate has a TTL of three
 lease if that is shorter, and the leader renews it each second. Another one is its deputy, in the
 same way: both look after all the others, see `watch`. The leader visits every partition once a
 second: it places sessions whose lease ran out or whose time has come, whatever their route, and
-rings what is ready. It submits what schedules say is due, see `firing`, and measures the server's
-memory, see `headroom`. When a suspect of a route that it serves itself finds no process that holds
-nothing else, the leader becomes one, see `courtesy`.
+rings what is ready. It submits what schedules say is due, see `firing`, measures the server's
+memory, see `headroom`, and adds up what waits, see `crowding`. When a suspect of a route that it
+serves itself finds no process that holds nothing else, the leader becomes one, see `courtesy`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import Duty, LeaseStore
 from changeover_worker._process.claim_decisions import audible, is_solo, plain
 from changeover_worker._process.courtesy import Courtesy
+from changeover_worker._process.crowding import Crowding
 from changeover_worker._process.firing import Firing
 from changeover_worker._process.headroom import Headroom
 from changeover_worker._process.silence import Silence
@@ -73,6 +74,9 @@ class Sweep:
         self._gate = gate
         self._firing = Firing(store, log)
         self._headroom = Headroom(store, settings.redis_headroom, log)
+        self._crowding = Crowding(
+            store, tenant=settings.tenant_inbox, fleet=settings.fleet_inbox, log=log
+        )
         lease_s = settings.lease.total_seconds()
         self._courtesy = Courtesy(patience_s=lease_s, room_s=2 * lease_s)
         self._gate_ms = min(GATE_MS, round(settings.lease.total_seconds() * 1000))
@@ -119,6 +123,7 @@ class Sweep:
     def _lead_no_more(self) -> None:
         self._courtesy.forget()
         self._headroom.forget()
+        self._crowding.forget()
         self._firing.forget()
         self._slots.reserve(False)
 
@@ -139,12 +144,13 @@ class Sweep:
 
     async def _visit(self, partition: int) -> None:
         names = audible(self._routes, empty=True)
-        peeked = await self._store.peek(partition, names, window=1)
+        peeked = await self._store.peek(partition, names, window=1, sums=self._crowding.counts)
         ready = [name for name, count in zip(names, peeked.counts, strict=True) if count]
         for route in ready:
             await self._store.ring(route, [partition])
         await self._store.place_overdue(partition, peeked)
         await self._headroom.correct(partition, peeked)
+        await self._crowding.saw(partition, peeked)
         suspects = any(is_solo(name) and plain(name) in self._own for name in ready)
         self._courtesy.saw(partition, waiting=suspects)
         self._slots.reserve(self._courtesy.due)

@@ -48,7 +48,7 @@ local function tagged(s, vt)
   return num(s, 'tag') - HEAD_START * num(s, 'priority')
 end
 
--- Index the session, set its status and save its head. Returns the status.
+-- Index the session, count what waits in it, set its status and save its head. Returns the status.
 local function place(s, at)
   local index, time = where(s)
   local status = get(s, 'status')
@@ -73,6 +73,7 @@ local function place(s, at)
     redis.call('ZREM', at.timers, s.id)
   end
   set(s, 'status', status)
+  count_waiting(s, at)
   save(s)
   return status
 end
