@@ -91,7 +91,7 @@ async def test_what_waits_is_composed_into_turns(
 async def test_a_turn_joins_more_than_a_claim_brings_along() -> None:
     """A claim brings 16 bodies; the others are read."""
     async with bench() as on:
-        ids = tuple(f"m{n}" for n in range(1, 41))
+        ids = tuple(f"m{n}" for n in range(1, 31))
         for id in ids:
             await on.submit(f"text of {id}", id, policy="join")
         model = ScriptedModel(say("ok"))

@@ -11,7 +11,7 @@ from changeover_shared._store.records import InboxEntry, Waiting
 from changeover_worker._session.commits import Stale
 from changeover_worker._session.running import Running
 from changeover_worker._turn.draft import Setup, Taken
-from changeover_worker._turn.joining import composed, may_join, steering
+from changeover_worker._turn.joining import composed, may_join, most_of_a_turn, steering
 
 Inputs = tuple[InboxEntry, tuple[Taken, ...]]
 """A turn's first input, and what joins it."""
@@ -44,6 +44,8 @@ async def next_inputs(
         raise Stale("INPUT")
     if not more or not may_join(op_of(entry), setup.models):
         return entry, ()
+    if not first.group:
+        more = more[: most_of_a_turn(running.settings.max_inbox) - 1]
     return entry, await _joining(running, more, setup)
 
 
@@ -51,7 +53,10 @@ async def waiting_steers(running: Running, setup: Setup) -> tuple[Taken, ...]:
     """Look for what steers the open turn, in order."""
     await running.loaded.look_for_arrivals()
     due = running.loaded.due_inputs(running.now_ms)
-    return await _joining(running, steering(due), setup)
+    execution = running.loaded.checkpoint.execution
+    taken = len(execution.submission_ids) if execution is not None else 0
+    room = max(0, most_of_a_turn(running.settings.max_inbox) - taken)
+    return await _joining(running, steering(due)[:room], setup)
 
 
 async def _joining(running: Running, waiting: Sequence[Waiting], setup: Setup) -> tuple[Taken, ...]:

@@ -44,6 +44,13 @@ def steering(due: Sequence[Waiting]) -> tuple[Waiting, ...]:
     return tuple(one for one in due if one.kind == "steer" and not one.group)
 
 
+def most_of_a_turn(max_inbox: int) -> int:
+    """How many submissions one turn takes in at most: half of what its session may hold, since what
+    a turn has taken is open until it ends. So whoever steers without end leaves room for others,
+    and the rest is the next input."""
+    return max(1, max_inbox // 2)
+
+
 def may_join(op: object, models: Container[str]) -> bool:
     """Whether an op can be part of a turn that answers others as well: a message that does not
     fail by itself."""
