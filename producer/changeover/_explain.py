@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from changeover._answers import holder_of
 from changeover._checkpoints import checkpoint_of
 from changeover._explanation import START, Backlog, Explanation, Reason, span
+from changeover._hindrances import hindered
 from changeover._quarantine import quarantined_of
 from changeover._waiting import WAITS_FOR_A_WORKER, stepped_aside, why_idle, why_paused, why_ready
 from changeover_shared._items import Json
 from changeover_shared._results import Pause, WorkerInfo
 from changeover_shared._store.keys import queue_of
-from changeover_shared._store.records import Snapshot
+from changeover_shared._store.records import Refusals, Snapshot
 from changeover_shared._words import Status
+
+_UNSEEN: Mapping[str, str] = {}
+_NONE = Refusals()
 
 
 def explain(
@@ -23,12 +27,17 @@ def explain(
     now_ms: int,
     *,
     paused: Pause | None = None,
+    server: Mapping[str, str] = _UNSEEN,
+    refusals: Refusals = _NONE,
 ) -> Explanation:
     """Say why the session is where it is. `workers` whose registration is old are silent ones;
-    `paused` is why nothing of its queue is granted."""
-    code, text, remedy, facts = _reason(snapshot, workers, backlog, now_ms)
-    if paused is not None and code in WAITS_FOR_A_WORKER:
-        code, text, remedy, facts = why_paused(snapshot, paused, facts, now_ms)
+    `paused` is why nothing of its queue is granted, `server` what INFO says of its server, empty
+    when that was not seen, `refusals` why no session of its partition, or its tenant, takes
+    messages."""
+    reason = _reason(snapshot, workers, backlog, now_ms)
+    if paused is not None and reason[0] in WAITS_FOR_A_WORKER:
+        reason = why_paused(snapshot, paused, reason[3], now_ms)
+    code, text, remedy, facts = hindered(reason, snapshot.head.tenant, server, refusals)
     return Explanation(
         session_id=snapshot.session_id,
         code=code,

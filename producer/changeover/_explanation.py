@@ -28,6 +28,8 @@ Code = Literal[
     "quarantined",
     "closed",
     "deleted",
+    "redis_readonly",
+    "redis_full",
 ]
 """What a session is doing or waiting for: the same words in Python, in `--json` and in logs."""
 

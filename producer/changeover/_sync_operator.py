@@ -10,6 +10,7 @@ from changeover._explain import explain
 from changeover._explanation import Explanation
 from changeover._fleet_health import judged
 from changeover._glance import Glance
+from changeover._hindrances import on_a_replica
 from changeover._pages import checked_limit, place_before
 from changeover._report import Report
 from changeover._submission import checked_reason
@@ -22,7 +23,7 @@ from changeover._sync_purge import purge, spans
 from changeover._sync_queues import read_queues
 from changeover._sync_redrive import list_quarantined, redrive_all, redrive_named
 from changeover._sync_watch import SyncWatch
-from changeover_shared._errors import Invalid
+from changeover_shared._errors import Invalid, StoreUnavailable
 from changeover_shared._identifiers import identifier, name
 from changeover_shared._results import (
     DrainProgress,
@@ -228,12 +229,28 @@ class SyncOperator(SyncClient):
         return payload_keys(self._opened())
 
     def explain(self, session: str) -> Explanation:
-        """Say why a session is, or is not, running, and what to do. Raises `UnknownSession`."""
-        snapshot = self._snapshot(session)
+        """Say why a session is, or is not, running, and what to do. Raises `UnknownSession`.
+
+        Where the server is a replica, which is not read, that is all it says.
+        """
+        try:
+            snapshot = self._snapshot(session)
+        except StoreUnavailable as error:
+            if not error.reason.startswith("READONLY"):
+                raise
+            return on_a_replica(session)
         store = self._opened()
         backlog = store.route_backlog(snapshot.session_id, snapshot.head.route)
         paused = store.pause_of(snapshot.session_id, queue_of(snapshot.head.route))
-        return explain(snapshot, self.workers(), backlog, store.now_ms(), paused=paused)
+        return explain(
+            snapshot,
+            self.workers(),
+            backlog,
+            store.now_ms(),
+            paused=paused,
+            server=store.server_of(snapshot.session_id),
+            refusals=store.refusals_of(snapshot.session_id),
+        )
 
     def doctor(self, *, deep: bool = False, progress: Progress | None = None) -> Report:
         """Look at the server and at the fleet on it: what is wrong, and what to type.

@@ -7,6 +7,7 @@ import pytest
 from changeover import UnknownSession
 from changeover_shared._results import QueueActivity, WorkerInfo
 from changeover_shared._store.keys import route_of
+from changeover_shared._store.records import EVERYBODY, Crowd, Memory
 from tests.client.conftest import World
 
 
@@ -48,6 +49,24 @@ async def test_a_session_is_explained_from_what_lies_in_redis(world: World) -> N
     await held.start()
     await held.complete("Hello.")
     assert (await world.client.explain("web:1")).code == "idle"
+
+
+async def test_a_session_that_takes_no_messages_says_why(world: World) -> None:
+    await world.client.submit("web:1", "one")
+    await world.acting.answer("web:1", "Hello.")
+    await world.client.submit("web:2", "two")
+    everywhere = range(world.stores.producer.keys.partitions)
+    crowded = (Crowd("other", 9, 9), Crowd(EVERYBODY, 99, 90))
+    for partition in everywhere:
+        await world.stores.worker.say_full(partition, crowded, span_ms=60_000)
+    said = await world.client.explain("web:1")
+    assert (said.code, said.facts["refuses"]) == ("idle", ["fleet"])
+    assert "99 submissions of the fleet wait and 90 may" in said.text
+    waits = await world.client.explain("web:2")
+    assert (waits.code, waits.facts["refuses"]) == ("no_worker_for_queue", ["fleet"])
+    await world.stores.worker.say_pressure(everywhere, Memory(9, 10), span_ms=60_000)
+    said = await world.client.explain("web:1")
+    assert (said.code, said.facts["refuses"]) == ("redis_full", ["fleet", "memory"])
 
 
 async def test_queues_say_what_waits_runs_and_stands_still(world: World) -> None:

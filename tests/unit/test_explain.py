@@ -10,6 +10,7 @@ import pytest
 
 from changeover._explain import explain
 from changeover._explanation import Backlog, Explanation
+from changeover._hindrances import on_a_replica
 from changeover.cli._look import facts_line
 from changeover.cli._output import clock
 from changeover_shared._checkpoint import Checkpoint, Execution, Retry, encode_checkpoint
@@ -373,3 +374,33 @@ def test_every_status_has_an_explanation_even_without_any_worker(status: Status)
 
 def test_the_scripts_suspect_a_session_after_as_many_grants_as_people_are_told() -> None:
     assert re.findall(r"local SUSPECT = (\d+)", script("claim").text) == [str(SUSPECT_AFTER)]
+
+
+# What its server has to do with it
+
+
+def hindered_by(status: Status = Status.READY, **info: str) -> Explanation:
+    snapshot = Snapshot("s:1", head(status=status), Work((), ()), "", 0, None)
+    return explain(snapshot, [worker("a")], (0, 1), NOW, server=info)
+
+
+def test_a_replica_is_the_reason_whatever_else_is_true() -> None:
+    said = hindered_by(role="slave")
+    assert (said.code, said.remedy is None) == ("redis_readonly", False)
+    assert hindered_by(role="master").code == "waiting_for_slot"
+    assert hindered_by(Status.QUARANTINED, role="slave").code == "quarantined"
+    assert on_a_replica("s:1").code == "redis_readonly"
+
+
+@pytest.mark.parametrize(
+    ("used", "uncounted", "limit", "code"),
+    [
+        ("2048", "0", "1024", "redis_full"),
+        ("1024", "0", "1024", "redis_full"),
+        ("1024", "1", "1024", "waiting_for_slot"),
+        ("1024", "0", "0", "waiting_for_slot"),
+    ],
+)
+def test_a_full_server_is_the_reason(used: str, uncounted: str, limit: str, code: str) -> None:
+    said = hindered_by(used_memory=used, mem_not_counted_for_evict=uncounted, maxmemory=limit)
+    assert said.code == code

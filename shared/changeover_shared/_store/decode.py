@@ -51,6 +51,7 @@ from changeover_shared._store.records import (
     Peeked,
     Permitted,
     Pulse,
+    Refusals,
     Renewed,
     Standing,
     SubmissionState,
@@ -424,6 +425,15 @@ def sums(flat: Any) -> dict[str, int]:
     found = {whose.decode(): int(count) for whose, count in pairs(flat)}
     found.pop("!", None)
     return found
+
+
+def refused_at(pressure: bytes | None, told: bytes | None, now_ms: int) -> Refusals:
+    """Why messages are refused at a time, from what a partition was told."""
+    used, limit, pressed_ms = map(int, (pressure or b"0|0|0").split(b"|"))
+    full_ms, crowded = full(told or b"")
+    return Refusals(
+        (used, limit) if pressed_ms > now_ms else None, crowded if full_ms > now_ms else ()
+    )
 
 
 def full(told: bytes) -> tuple[int, tuple[Crowd, ...]]:

@@ -236,6 +236,14 @@ class Crowd(NamedTuple):
     limit: int
 
 
+class Refusals(NamedTuple):
+    """Why messages are refused in a partition, whatever session they are for."""
+
+    memory: tuple[int, int] | None = None
+    """Bytes used and the limit, while memory is short."""
+    full: tuple[Crowd, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Peeked:
     """What a partition's indexes show."""

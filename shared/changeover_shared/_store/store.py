@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from changeover_shared._errors import ChangeoverError, Invalid, PayloadError, StoreUnavailable
+from redis.exceptions import ResponseError
+
+from changeover_shared._errors import (
+    ChangeoverError,
+    Invalid,
+    PayloadError,
+    ServerUnfit,
+    StoreUnavailable,
+)
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._policies import ENQUEUE
@@ -35,11 +43,13 @@ from changeover_shared._store.records import (
     InboxEntry,
     NoTurn,
     Pulse,
+    Refusals,
     Snapshot,
     SubmissionState,
     Submit,
     Submitted,
 )
+from changeover_shared._store.replication import facts_in
 from changeover_shared._store.schedules import Schedules
 from changeover_shared._store.upkeep import Upkeep
 from changeover_shared._words import Status
@@ -319,6 +329,25 @@ class Store:
         key = self.keys.of(session_id).named("meta")
         flat = await self._fleet.executor.command("HGETALL", key)
         return decode.paused(flat).get(queue)
+
+    async def refusals_of(self, session_id: str) -> Refusals:
+        """Why messages are refused where the session lies, whatever they say."""
+        key = self.keys.of(session_id).named("meta")
+        pressure, told = await self._fleet.executor.command("HMGET", key, "pressure", "full")
+        return decode.refused_at(pressure, told, await self.now_ms())
+
+    async def server_of(self, session_id: str) -> dict[str, str]:
+        """What the server that has the session says of itself (INFO); nothing where it may not be
+        asked."""
+        executor = self._fleet.executor
+        if executor.plain_scripts:
+            return {}
+        name = await executor.primary_of(self.keys.of(session_id).named("meta"))
+        try:
+            info: bytes = await executor.on_primary(name, "INFO")
+        except (ServerUnfit, ResponseError):
+            return {}
+        return facts_in(info)
 
     async def now_ms(self) -> int:
         """Redis's time; asks once if nothing has been asked before."""

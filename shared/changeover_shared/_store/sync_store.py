@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from changeover_shared._errors import ChangeoverError, Invalid, PayloadError, StoreUnavailable
+from redis.exceptions import ResponseError
+
+from changeover_shared._errors import (
+    ChangeoverError,
+    Invalid,
+    PayloadError,
+    ServerUnfit,
+    StoreUnavailable,
+)
 from changeover_shared._events import Event
 from changeover_shared._identifiers import new_submission_id
 from changeover_shared._policies import ENQUEUE
@@ -28,11 +36,13 @@ from changeover_shared._store.records import (
     InboxEntry,
     NoTurn,
     Pulse,
+    Refusals,
     Snapshot,
     SubmissionState,
     Submit,
     Submitted,
 )
+from changeover_shared._store.replication import facts_in
 from changeover_shared._store.sync_agent_policies import SyncAgentPolicies
 from changeover_shared._store.sync_eviction import SyncEviction
 from changeover_shared._store.sync_executor import SyncExecutor
@@ -311,6 +321,25 @@ class SyncStore:
         key = self.keys.of(session_id).named("meta")
         flat = self._fleet.executor.command("HGETALL", key)
         return decode.paused(flat).get(queue)
+
+    def refusals_of(self, session_id: str) -> Refusals:
+        """Why messages are refused where the session lies, whatever they say."""
+        key = self.keys.of(session_id).named("meta")
+        pressure, told = self._fleet.executor.command("HMGET", key, "pressure", "full")
+        return decode.refused_at(pressure, told, self.now_ms())
+
+    def server_of(self, session_id: str) -> dict[str, str]:
+        """What the server that has the session says of itself (INFO); nothing where it may not be
+        asked."""
+        executor = self._fleet.executor
+        if executor.plain_scripts:
+            return {}
+        name = executor.primary_of(self.keys.of(session_id).named("meta"))
+        try:
+            info: bytes = executor.on_primary(name, "INFO")
+        except (ServerUnfit, ResponseError):
+            return {}
+        return facts_in(info)
 
     def now_ms(self) -> int:
         """Redis's time; asks once if nothing has been asked before."""
