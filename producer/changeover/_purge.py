@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from changeover_shared._errors import PayloadError
 from changeover_shared._results import Purged
 from changeover_shared._settings import Settings
-from changeover_shared._store.records import Snapshot
+from changeover_shared._store.records import EVERYBODY, Snapshot
 from changeover_shared._store.retention import holds_too_much, oldest_kept
 from changeover_shared._store.store import Store
 from changeover_shared._units import Duration, unless_never
@@ -40,6 +41,7 @@ async def purge(store: Store, ages: Spans, *, dry_run: bool) -> Purged:
     if not dry_run:
         await run.tombstones()
         await run.hints()
+        await run.sums()
     return run.purged
 
 
@@ -49,7 +51,7 @@ class _Purge:
         self._store = store
         self._ages = ages
         self._dry_run = dry_run
-        self._counts: dict[int, int] = {}
+        self._waiting: dict[int, Counter[str]] = {at.partition: Counter() for at in store.keys.all}
         self._routes: dict[int, set[str]] = {at.partition: set() for at in store.keys.all}
 
     async def all_sessions(self) -> None:
@@ -66,7 +68,6 @@ class _Purge:
                     await self._session(session_id, snapshot, now_ms)
             if not self._dry_run:
                 await self._receipts(names)
-                await self._waiting(names)
             if len(listed) < LISTED:
                 return
             place = listed[-1]
@@ -87,6 +88,13 @@ class _Purge:
             await self._store.upkeep.forget_routes(partition, routes)
         await self._store.upkeep.forget_workers(silent_ms=SILENT_MS)
 
+    async def sums(self) -> None:
+        """Count anew what waits where the partition says otherwise than its sessions; one in which
+        something happened meanwhile may seem so, and loses nothing by it."""
+        for partition, waiting in self._waiting.items():
+            if await self._store.upkeep.sums(partition) != waiting:
+                await self._store.upkeep.recount(partition)
+
     async def _session(self, session_id: str, snapshot: Snapshot, now_ms: int) -> None:
         head = snapshot.head
         if self._is_old(snapshot, now_ms):
@@ -94,7 +102,11 @@ class _Purge:
             if self._dry_run or await delete(session_id, reason="purged", at_seq=head.seq):
                 self._count(session_id)
                 return
-        self._routes[self._store.keys.of(session_id).partition].add(head.route)
+        partition = self._store.keys.of(session_id).partition
+        self._routes[partition].add(head.route)
+        if waits := sum(one.kind != "answer" and not one.turn for one in snapshot.work.waiting):
+            whose = {EVERYBODY, head.tenant or EVERYBODY}
+            self._waiting[partition].update(dict.fromkeys(whose, waits))
         if not self._dry_run and holds_too_much(head, self._store.settings):
             oldest = oldest_kept(head, self._store.settings)
             items_from = await self._first_item(session_id, oldest) if oldest > 1 else 0
@@ -121,17 +133,6 @@ class _Purge:
             mine = [one for one in names if self._store.keys.of(one) == at]
             _, count = await self._store.upkeep.purge(at.partition, mine)
             self._count(receipts=count)
-
-    async def _waiting(self, names: list[str]) -> None:
-        """Count what waits anew, so that the partitions' sums are right whatever was lost."""
-        for at in self._store.keys.all:
-            mine = [one for one in names if self._store.keys.of(one) == at]
-            begun = at.partition in self._counts
-            if not begun:
-                self._counts[at.partition] = await self._store.upkeep.next_count(at.partition)
-            if mine or not begun:
-                count = self._counts[at.partition]
-                await self._store.upkeep.recount(at.partition, mine, count=count)
 
     def _count(
         self, session_id: str = "", *, tombstones: int = 0, receipts: int = 0, trimmed: int = 0

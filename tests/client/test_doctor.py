@@ -217,7 +217,7 @@ async def test_what_the_server_forbids_could_not_be_seen(kind: str) -> None:
     assert len(unseen) == 1
     assert "CONFIG GET is not permitted" in unseen[0]
     (line,) = [one.text for one in report.findings if one.code == "deep"]
-    assert line == "1 session · 15 keys · no key without an owner, every index agrees"
+    assert line == "1 session · 16 keys · no key without an owner, every index agrees"
 
 
 async def test_a_deep_look_beside_a_fleet_at_work_finds_nothing() -> None:

@@ -157,18 +157,22 @@ class Upkeep:
                     left.append(session_id)
         return tombstones, receipts
 
-    async def next_count(self, partition: int) -> int:
-        """The number of a count of what waits that has not begun yet."""
+    async def sums(self, partition: int) -> dict[str, int]:
+        """How many submissions a partition says wait, of `EVERYBODY` and of each tenant."""
         key = self._fleet.keys.all[partition].named("waiting")
-        return int(await self._fleet.executor.command("HGET", key, "!") or 0) + 1
+        return decode.sums(await self._fleet.executor.command("HGETALL", key))
 
-    async def recount(self, partition: int, session_ids: Sequence[str], *, count: int) -> None:
-        """Count what waits in sessions of a partition, in the count of that number; a new one
-        begins with nothing. Raises `StoreUnavailable`."""
-        for start in range(0, max(len(session_ids), 1), PURGED_AT_ONCE):
-            some = session_ids[start : start + PURGED_AT_ONCE]
-            at = self._fleet.keys.all[partition]
-            await self._fleet.call(requests.recount(at, some, count=count))
+    async def recount(self, partition: int) -> None:
+        """Count anew what waits in the sessions of a partition. Raises `StoreUnavailable`; may be
+        repeated."""
+        at, command = self._fleet.keys.all[partition], self._fleet.executor.command
+        count = int(await command("HGET", at.named("waiting"), "!") or 0) + 1
+        await self._fleet.call(requests.recount(at, (), count=count))
+        start = 0
+        while named := await command("ZRANGE", at.named("sessions"), start, start + PAGE - 1):
+            ids = [one.decode() for one in named]
+            await self._fleet.call(requests.recount(at, ids, count=count))
+            start += PAGE
 
     async def trim(self, session_id: str, *, items_from: int) -> None:
         """Take from a session what the fleet's limits do not keep, and its transcript before an
