@@ -18,7 +18,7 @@ from changeover._pages import checked_limit, place_before
 from changeover._payload_keys import payload_keys
 from changeover._purge import purge, spans
 from changeover._queues import read_queues
-from changeover._redrive import list_quarantined, redrive_all, redrive_named
+from changeover._redrive import Asked, list_quarantined, redrive_all, redrive_named
 from changeover._report import Report
 from changeover._submission import checked_reason
 from changeover._watch import Watch
@@ -175,13 +175,15 @@ class Operator(Client):
         drop_input: bool = False,
         drop_all: bool = False,
         by: str = "",
+        dry_run: bool = False,
     ) -> AsyncIterator[Redriven]:
         """Let quarantined sessions try again, with all their attempts: the named ones, or those of
         a queue, or all. One answer each; what goes wrong with one stops no other.
 
         With `drop_input` what its turn has taken is dead-lettered and the turn ends, or without a
         turn the oldest message; with `drop_all` everything that is open. The transcript is left as
-        it is. Raises `Invalid` before the first.
+        it is. A `dry_run` changes nothing and answers `would_redrive` with what would be dropped.
+        Raises `Invalid` before the first.
         """
         if drop_input and drop_all:
             raise Invalid(field="drop_all", reason="give drop_input or drop_all, not both")
@@ -192,17 +194,17 @@ class Operator(Client):
         wanted = None if queue is None else name(queue, field="queue")
         named = None if sessions is None else [identifier(s, field="session") for s in sessions]
         drop: Drop = "all" if drop_all else "input" if drop_input else "nothing"
-        return self._redrive(named, wanted, drop, checked_reason(by))
+        return self._redrive(named, wanted, Asked(drop, checked_reason(by), dry_run))
 
     async def _redrive(
-        self, named: list[str] | None, queue: str | None, drop: Drop, by: str
+        self, named: list[str] | None, queue: str | None, asked: Asked
     ) -> AsyncGenerator[Redriven]:
         store = await self._opened()
         if named is None:
-            async for one in redrive_all(store, queue, drop, by):
+            async for one in redrive_all(store, queue, asked):
                 yield one
         else:
-            async for one in redrive_named(store, named, drop, by):
+            async for one in redrive_named(store, named, asked):
                 yield one
 
     async def purge(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from changeover._answers import shown_status
@@ -43,15 +44,23 @@ def list_quarantined(
     return Page(items=tuple(found), next=None if place is None else cursor_of(place))
 
 
-def redrive_named(
-    store: SyncStore, sessions: Iterable[str], drop: Drop, by: str
-) -> Generator[Redriven]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How sessions are to go on."""
+
+    drop: Drop
+    by: str
+    dry_run: bool = False
+    """Only say what would be dropped."""
+
+
+def redrive_named(store: SyncStore, sessions: Iterable[str], asked: Asked) -> Generator[Redriven]:
     """Let each of the named sessions go on."""
     for session_id in sessions:
-        yield redrive_one(store, session_id, drop, by)
+        yield redrive_one(store, session_id, asked)
 
 
-def redrive_all(store: SyncStore, queue: str | None, drop: Drop, by: str) -> Generator[Redriven]:
+def redrive_all(store: SyncStore, queue: str | None, asked: Asked) -> Generator[Redriven]:
     """Let all quarantined sessions go on, or those of a queue, newest first: those that are there
     when it comes to them, each once."""
     place: tuple[int, str] | None = None
@@ -62,21 +71,21 @@ def redrive_all(store: SyncStore, queue: str | None, drop: Drop, by: str) -> Gen
             if snapshot is None or not is_quarantined(snapshot):
                 continue
             if queue in (None, quarantined_of(snapshot).queue):
-                yield redrive_one(store, snapshot.session_id, drop, by)
+                yield redrive_one(store, snapshot.session_id, asked)
         if len(listed) < LISTED:
             return
         place = listed[-1]
 
 
-def redrive_one(store: SyncStore, session_id: str, drop: Drop, by: str) -> Redriven:
+def redrive_one(store: SyncStore, session_id: str, asked: Asked) -> Redriven:
     """Let one session go on. Never raises: an answer that did not come is `failed`."""
     try:
-        return _redrive(store, session_id, drop, by)
+        return _redrive(store, session_id, asked)
     except ChangeoverError as error:
         return Redriven(session_id=session_id, answer="failed", error=str(error))
 
 
-def _redrive(store: SyncStore, session_id: str, drop: Drop, by: str) -> Redriven:
+def _redrive(store: SyncStore, session_id: str, asked: Asked) -> Redriven:
     number = 0
     while True:
         # One that cannot be read here can be let go on all the same.
@@ -88,9 +97,18 @@ def _redrive(store: SyncStore, session_id: str, drop: Drop, by: str) -> Redriven
             now = shown_status(head.status)
             return Redriven(session_id=session_id, answer="not_quarantined", status=now)
         number = head.quarantine_no
-        gone = given_up(snapshot, drop, store.now_ms())
-        let_go = store.quarantine.dead_letter if drop == "all" else store.quarantine.redrive
-        status = let_go(session_id, head, gone, by=by)
+        gone = given_up(snapshot, asked.drop, store.now_ms())
+        if asked.dry_run:
+            return Redriven(
+                session_id=session_id,
+                answer="would_redrive",
+                status=shown_status(head.status),
+                dropped=gone.submissions,
+                ended_turn=gone.turn or None,
+            )
+        everything = asked.drop == "all"
+        let_go = store.quarantine.dead_letter if everything else store.quarantine.redrive
+        status = let_go(session_id, head, gone, by=asked.by)
         if status is not None:
             return Redriven(
                 session_id=session_id,

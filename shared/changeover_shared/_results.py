@@ -228,8 +228,9 @@ class Redriven(Wire):
     """What a redrive came to for one session."""
 
     session_id: str
-    answer: Literal["redriven", "not_quarantined", "unknown", "failed"]
-    """`not_quarantined`: nothing was changed. `failed`: `error` says why, nothing is known."""
+    answer: Literal["redriven", "would_redrive", "not_quarantined", "unknown", "failed"]
+    """`would_redrive`, of a dry run, and `not_quarantined`: nothing was changed. `failed`: `error`
+    says why, nothing is known."""
     status: SessionStatus | None = None
     dropped: tuple[str, ...] = ()
     """The submissions that were dead-lettered."""

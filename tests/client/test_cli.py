@@ -764,6 +764,10 @@ def test_a_closed_session_is_purged_by_age(
     run: Run, worker: Processes, session: str, url: str
 ) -> None:
     answered(url, session)
+    dry = run("close", session, "--dry-run")
+    assert (dry.code, dry.out.endswith("would be closed; nothing was changed\n")) == (0, True)
+    would = run("close", session, "--dry-run", "--json").json
+    assert would == {"session_id": session, "answer": "would_close", "waiting": 0}
     told = run("close", session, "--yes", "--json")
     with SyncClient(url) as client:
         client.wait(session, told.json["submission_id"], timeout="20s")

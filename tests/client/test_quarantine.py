@@ -118,6 +118,24 @@ async def test_the_input_of_the_turn_is_given_up_and_its_outcome_says_why(world:
         await world.client.run("web:1", "hello", id="m:1")
 
 
+async def test_a_dry_run_says_what_would_be_given_up_and_changes_nothing(world: World) -> None:
+    await world.client.submit("web:1", "hello", id="m:1")
+    held = await world.acting.take("web:1")
+    await held.start()
+    await world.client.quarantine("web:1", reason="poison")
+    before = await world.client.view("web:1")
+    (one,) = await redriven(world, drop_input=True, dry_run=True)
+    assert one == Redriven(
+        session_id="web:1",
+        answer="would_redrive",
+        status="quarantined",
+        dropped=("m:1",),
+        ended_turn="t_1",
+    )
+    assert await world.client.view("web:1") == before
+    assert (await world.client.session("web:1")).status == "quarantined"
+
+
 async def test_without_a_turn_the_oldest_message_is_given_up(world: World) -> None:
     await stopped(world)
     await world.client.submit("web:1", "next", id="m:2")

@@ -67,6 +67,9 @@ def test_what_is_given_up_is_named_and_asked_for(client: SyncOperator, told: Any
     assert (code, out) == (2, "")
     assert "give --yes" in err
     assert client.session("web:1").status == "quarantined"
+    would = "web:1 would go on, 1 submission dead-lettered (m:1); nothing was changed\n"
+    assert told("redrive", "web:1", "--drop-input", "--dry-run") == (0, would, "")
+    assert client.session("web:1").status == "quarantined"
     assert told("redrive", "web:1", "--drop-input", "--yes")[:2] == (
         0,
         "web:1 idle: attempts reset, 1 submission dead-lettered (m:1), transcript untouched\n",

@@ -28,15 +28,27 @@ def close(
     session: Session,
     reason: Reason = "",
     yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it holds now.")] = False,
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:
     """End a session once what waits is done; it can still be read."""
 
+    async def look() -> SessionInfo:
+        async with Client(redis) as client:
+            return await client.session(session)
+
     async def ask() -> Receipt:
         async with Client(redis) as client:
             return await client.close_session(session, reason=reason)
 
+    if dry_run:
+        info = asyncio.run(look())
+        if as_json:
+            say_json({"session_id": session, "answer": "would_close", "waiting": info.inbox})
+        else:
+            say(f"{session}, {_told(info)}, would be closed; nothing was changed")
+        return
     if not yes:
         confirm(f"Close {session}? It takes no message afterwards.", verb="close")
     receipt = asyncio.run(ask())

@@ -21,6 +21,7 @@ from changeover_shared._results import Page, Quarantined, Redriven
 By = Annotated[str, typer.Option("--by", help="Who you are, for the journal.")]
 _CODES: Final = {
     "redriven": DONE,
+    "would_redrive": DONE,
     "not_quarantined": REFUSED,
     "unknown": UNKNOWN,
     "failed": UNANSWERED,
@@ -79,13 +80,16 @@ def redrive(
     ] = False,
     by: By = "",
     yes: Yes = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would go on, and what be dropped.")
+    ] = False,
     redis: Redis = None,
     as_json: Json = False,
 ) -> None:
     """Let quarantined sessions try again, with all their attempts."""
     if sum((bool(sessions), queue is not None, every)) != 1:
         raise typer.BadParameter("name sessions, or a --queue, or give --all")
-    if (drop_input or drop_all) and not yes:
+    if (drop_input or drop_all) and not (yes or dry_run):
         what = "everything that is open" if drop_all else "what their turns have taken"
         confirm(f"Dead-letter {what}? Nothing brings it back.", verb="redrive")
 
@@ -93,7 +97,12 @@ def redrive(
         code = DONE
         async with Operator(redis) as operator:
             async for one in operator.redrive(
-                sessions or None, queue=queue, drop_input=drop_input, drop_all=drop_all, by=by
+                sessions or None,
+                queue=queue,
+                drop_input=drop_input,
+                drop_all=drop_all,
+                by=by,
+                dry_run=dry_run,
             ):
                 code = max(code, _CODES[one.answer])
                 if as_json:
@@ -120,6 +129,8 @@ def redriven_line(one: Redriven) -> str:
         case "not_quarantined":
             now = "" if one.status is None else f": it is {one.status}"
             return f"{one.session_id} is not quarantined{now}; nothing was changed"
+        case "would_redrive":
+            return f"{one.session_id} would go on{_dropped(one)}; nothing was changed"
         case "redriven":
             gone = _dropped(one)
             return f"{one.session_id} {one.status}: attempts reset{gone}, transcript untouched"
