@@ -96,9 +96,10 @@ def _patterns(role: Role, keys: Keys) -> tuple[str, ...]:
         case "producer":
             return (*common, f"%R~{keys.agents}")
         case "worker":
-            return (*common, *_written(keys.workers, keys.sweep, keys.agents, keys.order("*")))
+            own = (keys.workers, keys.sweep, keys.agents, keys.census, keys.order("*"))
+            return (*common, *_written(*own))
         case "operator":
-            read = (f"%R~{keys.sweep}", f"%R~{keys.agents}")
+            read = tuple(f"%R~{key}" for key in (keys.sweep, keys.agents, keys.census))
             return (*common, *_written(keys.workers, keys.order("*")), *read)
 
 

@@ -13,7 +13,11 @@ from changeover_worker._process.meters import Meters
 from tests.support.probing import samples
 from tests.support.working import capture
 
-ALLOWED_LABELS = {"agent", "ending", "kind", "model", "queue", "reason", "script", "state", "tool"}
+ALLOWED_LABELS = {"agent", "ending", "kind", "model", "queue", "reason", "script", "server"} | {
+    "state",
+    "status",
+    "tool",
+}
 
 
 def test_labels_are_of_a_closed_set_that_names_no_session_turn_or_user() -> None:

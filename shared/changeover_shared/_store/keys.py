@@ -231,14 +231,30 @@ class Keys:
         """Rung when there is an order for an incarnation, which waits for it beside its bells."""
         return self.bell(f"!call:{incarnation}")
 
+    @property
+    def census(self) -> str:
+        """How the fleet stands, as JSON, with a TTL: what its leader has counted."""
+        return f"{self.prefix}:census"
+
     @cached_property
     def patterns(self) -> tuple[str, str]:
         """Two glob patterns that match every key of this fleet, and none of another one's."""
         return f"{self.prefix}:*", f"{{{self.prefix}:*"
 
+    @cached_property
+    def _of_the_fleet(self) -> tuple[str, ...]:
+        return (
+            self.config,
+            self.secret,
+            self.workers,
+            self.agents,
+            self.sweep,
+            self.census,
+        )
+
     def owner_of(self, key: str) -> Owner | None:
         """What a key belongs to; None for one that nothing here writes or ever removes."""
-        if key in (self.config, self.secret, self.workers, self.agents, self.sweep):
+        if key in self._of_the_fleet:
             return Owner("fleet", key.rpartition(":")[2])
         if key == self.deputy:
             return Owner("fleet", "deputy")

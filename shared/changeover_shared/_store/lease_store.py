@@ -27,6 +27,7 @@ from changeover_shared._results import TranscriptItem, TurnRecord, WorkerInfo
 from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
+from changeover_shared._store.census import Census
 from changeover_shared._store.clock import ServerClock, time_ms
 from changeover_shared._store.eviction import Eviction
 from changeover_shared._store.executor import Executor
@@ -96,6 +97,8 @@ class LeaseStore:
         """What a producer may do, over the same connections: what a worker submits itself."""
         self._eviction = Eviction(fleet)
         self._orders = Orders(fleet)
+        self.census = Census(fleet)
+        """How the fleet stands."""
         self._lost = False
         self._changes = 0
         self.on_lost: Callable[[str], None] = lambda reason: None

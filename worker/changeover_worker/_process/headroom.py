@@ -45,6 +45,9 @@ class Headroom:
         self._headroom = headroom
         self._log = log
         self._short: dict[str, Memory] = {}
+        self.shares: dict[str, float] = {}
+        """Which share of its memory each primary used when it answered last, where it has a
+        limit."""
 
     async def look(self) -> None:
         """Measure every primary, and tell all partitions of one whose answer has changed.
@@ -56,6 +59,8 @@ class Headroom:
                 found = await self._store.memory(within_s=LOOK_S / 2)
         except (StoreUnavailable, TimeoutError):
             return
+        known = {name: one.used / one.limit for name, one in found.items() if one.limit}
+        self.shares = {**self.shares, **known}
         before = self._short
         self._short = {name: memory for name, memory in before.items() if name not in found}
         for name, memory in found.items():

@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import groupby
 from random import uniform
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
@@ -56,6 +57,9 @@ Describe = Callable[[], WorkerInfo]
 """Says what the registry should know of this worker; called from the keeper's thread."""
 Deaf = Callable[[], bool]
 """Says whether nobody waits for bells any more; called from the keeper's thread."""
+
+Beside = Callable[[LeaseStore], Coroutine[Any, Any, None]]
+"""What else is done in the keeper's thread."""
 
 
 def trust(asked_at: float, remaining_ms: int, margin_s: float) -> float:
@@ -104,7 +108,10 @@ class LeaseKeeper:
         summons: Summons,
         deaf: Deaf,
         log: FilteringBoundLogger,
+        beside: Sequence[Beside] = (),
     ) -> None:
+        """`beside` runs on the same loop and connection, and must never return."""
+        self._beside = tuple(beside)
         self._url = url
         self._settings = settings
         self._incarnation = incarnation
@@ -206,6 +213,7 @@ class LeaseKeeper:
             asyncio.create_task(self._announcements(store)),
             asyncio.create_task(self._watch()),
             asyncio.create_task(self._vitals.watch(partial(_ping, store))),
+            *(asyncio.create_task(one(store)) for one in self._beside),
         )
         stop = asyncio.create_task(self._stop.wait())
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from changeover_worker._process.counted_fleet import FleetCounts
 from changeover_worker._process.counted_log import LogCounts
 from changeover_worker._process.counted_sessions import SessionCounts
 from changeover_worker._process.counted_store import StoreCounts
@@ -24,6 +25,7 @@ class Meters:
         self.log = LogCounts(self._made)
         self.sessions = SessionCounts(self._made)
         self.store = StoreCounts(self._made)
+        self.fleet = FleetCounts(self._made)
         self._slots = self._made.gauge("worker_slots", "How many sessions it may hold.", ("state",))
         self._lag = self._made.gauge(
             "event_loop_lag_seconds", "By how much the event loop was late, at most, lately."

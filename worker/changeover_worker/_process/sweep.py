@@ -25,6 +25,7 @@ from changeover_shared._settings import Settings
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import Duty, LeaseStore
 from changeover_worker._process.claim_decisions import audible, is_solo, plain
+from changeover_worker._process.counting import Counting
 from changeover_worker._process.courtesy import Courtesy
 from changeover_worker._process.crowding import Crowding
 from changeover_worker._process.firing import Firing
@@ -77,6 +78,7 @@ class Sweep:
         self._crowding = Crowding(
             store, tenant=settings.tenant_inbox, fleet=settings.fleet_inbox, log=log
         )
+        self._counting = Counting(store, lambda: self._headroom.shares, log)
         lease_s = settings.lease.total_seconds()
         self._courtesy = Courtesy(patience_s=lease_s, room_s=2 * lease_s)
         self._gate_ms = min(GATE_MS, round(settings.lease.total_seconds() * 1000))
@@ -92,6 +94,12 @@ class Sweep:
 
     async def run(self) -> None:
         """Sweep whenever this worker leads; never returns."""
+        try:
+            await self._keep_sweeping()
+        finally:
+            self._counting.forget()
+
+    async def _keep_sweeping(self) -> None:
         while True:
             try:
                 self._duty = await self._take_duty()
@@ -125,6 +133,7 @@ class Sweep:
         self._headroom.forget()
         self._crowding.forget()
         self._firing.forget()
+        self._counting.forget()
         self._slots.reserve(False)
 
     async def _round(self) -> None:
@@ -132,6 +141,7 @@ class Sweep:
         await _patiently(self._read_registry())
         await self._headroom.look()
         await self._firing.look(self._store.clock.now_ms())
+        self._counting.look()
         partitions = self._store.keys.partitions
         began = time.monotonic()
         for visited in range(partitions):

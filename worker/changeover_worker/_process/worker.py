@@ -14,6 +14,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from changeover_shared._bind import OFF
 from changeover_shared._errors import ChangeoverError, Invalid
 from changeover_shared._identifiers import new_incarnation, worker_of
 from changeover_shared._results import Draining, WorkerInfo
@@ -199,6 +200,7 @@ class Worker:
             summons=summons,
             deaf=self._slots.closed.is_set,
             log=self._log,
+            beside=() if self._settings.health_bind == OFF else (self.meters.fleet.keep_reading,),
         )
 
     def _answering(self, keeper: LeaseKeeper) -> AbstractAsyncContextManager[None]:
