@@ -9,7 +9,7 @@ STORM ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance check verify format bench chaos clean
+.PHONY: help demo test conformance check verify format golden bench chaos clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ format: .venv/.dev  ## Format, and write the generated files anew
 	@$(BIN)/python -m tools.pages
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+golden: .venv/.dev  ## Write the golden files anew: what commands print and workers log
+	@CHANGEOVER_GOLDEN=1 $(BIN)/python -m pytest -q tests/client/test_golden.py tests/worker/test_golden_log.py
 
 bench: .venv/.dev  ## Measure speed and memory on this machine (a quarter of an hour)
 	@$(BIN)/python -m benchmarks

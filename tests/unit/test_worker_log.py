@@ -173,8 +173,17 @@ def test_every_event_is_listed_with_its_keys() -> None:
     logged = list(logged_in(Path(changeover_worker.__path__[0])))
     assert {event for event, _ in logged} == set(listed)
     for event, keys in logged:
+        assert not {"at", "level", "event"} & set(keys), f"{event} has a key that every event has"
         missing = [key for key in keys if not re.search(rf"\b{key}\b", listed[event])]
         assert not missing, f"{event} has {missing}, which docs/operating.md does not say"
+
+
+def test_every_event_is_looked_for_by_a_test_that_makes_it() -> None:
+    here = Path(__file__)
+    tests = [path for path in here.parents[1].rglob("*.py") if path.parent != here.parent]
+    texts = [path.read_text("utf-8") for path in tests]
+    for event, _ in logged_in(Path(changeover_worker.__path__[0])):
+        assert any(f'"{event}"' in text for text in texts), f"no test looks for {event}"
 
 
 TABLE = (

@@ -42,7 +42,7 @@ APP = App(
 
 async def scraped(at: Working) -> dict[str, float]:
     (listening,) = await at.has_logged("health_listening")
-    reply = await asyncio.to_thread(ask, str(listening["at"]), "/metrics")
+    reply = await asyncio.to_thread(ask, str(listening["bind"]), "/metrics")
     return samples(reply.text)
 
 

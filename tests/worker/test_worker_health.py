@@ -53,7 +53,7 @@ def probed(**given: object) -> Settings:
 
 async def address(at: Working) -> str:
     (listening,) = await at.has_logged("health_listening")
-    return str(listening["at"])
+    return str(listening["bind"])
 
 
 async def get(at: str, path: str) -> Reply:

@@ -184,7 +184,7 @@ async def answering(bind: str, routes: Routes, log: FilteringBoundLogger) -> Asy
         yield
         return
     server = ProbeServer(found, routes)
-    log.info("health_listening", at=await server.start())
+    log.info("health_listening", bind=await server.start())
     try:
         yield
     finally:
