@@ -24,8 +24,7 @@ TEXT = "what about my order? " + "y" * 179
 class Fleet:
     """A client and a look at the indexes, which costs the server little."""
 
-    def __init__(self, on: Server, client: Client) -> None:
-        settings = Settings()
+    def __init__(self, on: Server, client: Client, settings: Settings) -> None:
         self.server = on
         self.client = client
         self.settings = settings
@@ -130,8 +129,10 @@ def accepted(answer: Receipt | Refused) -> Receipt:
 
 
 @asynccontextmanager
-async def fleet(*, durable: bool = False) -> AsyncIterator[Fleet]:
-    """Run a fresh server without workers."""
+async def fleet(*, durable: bool = False, partitions: int | None = None) -> AsyncIterator[Fleet]:
+    """Run a fresh server without workers; the fleet has as many partitions as fleets have, if it is
+    not told otherwise."""
+    settings = Settings() if partitions is None else Settings(partitions=partitions)
     with server(durable=durable) as found:
-        async with Client(found.url) as client:
-            yield Fleet(found, client)
+        async with Client(found.url, settings=settings) as client:
+            yield Fleet(found, client, settings)
