@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from changeover import Busy, Operator
+from changeover import Busy, Ending, Operator
+from changeover_shared._items import UserMessage
 from changeover_shared._settings import Settings
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import Keys
-from changeover_worker import Agent, App
-from changeover_worker.testing import ScriptedModel, say
+from changeover_worker import Agent, App, tool
+from changeover_worker._models.model import ModelRequest
+from changeover_worker._models.scripted import Entry
+from changeover_worker.testing import ScriptedModel, call, say
 from tests.support.servers import SERVERS, running_server
 from tests.support.working import eventually_found, own_fleet, working
 
@@ -106,3 +110,34 @@ async def test_what_a_leader_with_a_bound_has_said_is_taken_back_by_one_without(
 
             await eventually_found(taken, "the partition is open again")
         await redis.aclose()
+
+
+async def test_a_producer_that_sends_after_every_step_starves_no_other_session(url: str) -> None:
+    """With one slot for both: its turns end, and then somebody else has his."""
+    settings = own_fleet(concurrency=1, max_inbox=4, lease="3s", renew="500ms", margin="500ms")
+    turns_of_others = 0
+
+    async with Operator(url, settings=settings) as client:
+
+        @tool(effect="pure")
+        async def look() -> str:
+            """Look, while somebody writes on."""
+            if not turns_of_others:
+                with suppress(Busy):
+                    while True:
+                        await client.submit("chatty", "more", policy="steer")
+            return "seen"
+
+        def answer(request: ModelRequest) -> Entry:
+            asked_anew = isinstance(request.items[-1], UserMessage)
+            return call("look") if request.session_id == "chatty" and asked_anew else say("ok")
+
+        model = ScriptedModel.by(answer)
+        agents = [Agent("assistant", model="m", tools=[look])]
+        async with working(App(agents=agents, models={"m": model}), settings, url):
+            first = await client.submit("chatty", "go")
+            outcome = await client.wait("chatty", first.submission_id, timeout="60s")
+            assert outcome.ending is Ending.COMPLETED
+            other = await client.run("other", "hello", timeout="60s")
+            assert other.ending is Ending.COMPLETED
+            turns_of_others += 1

@@ -4,6 +4,10 @@ A session that has work after each turn keeps its lease while nobody waits in it
 spares a claim and a read of its context. But then a worker that came first would keep all of them
 while others idle. So a worker that holds clearly more than another one that serves the same queue
 releases some at the end of their turns, and the bell takes them to whoever listens longest.
+
+And a worker without a free slot hears no bell: sessions with a backlog that never ends would keep
+those of other partitions waiting for ever. So while partitions wait to be looked at, it releases as
+many as there are, the oldest grants first.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._results import WorkerInfo
@@ -51,17 +56,29 @@ class Balance:
     """Looks at what the others hold each time that the registry may be new."""
 
     def __init__(
-        self, store: LeaseStore, settings: Settings, sessions: Sessions, *, incarnation: str
+        self,
+        store: LeaseStore,
+        settings: Settings,
+        sessions: Sessions,
+        *,
+        incarnation: str,
+        routes: Sequence[str],
     ) -> None:
         self._store = store
         self._sessions = sessions
         self._incarnation = incarnation
+        self._routes = tuple(routes)
+        self._slots = settings.concurrency
         self._renew_s = settings.renew.total_seconds()
 
     async def run(self) -> None:
         """Let go of what others should have; never returns."""
         while True:
             await asyncio.sleep(self._renew_s)
+            if self._sessions.count >= self._slots:
+                with suppress(StoreUnavailable, TimeoutError):
+                    async with asyncio.timeout(self._renew_s):
+                        self.make_room(sum([await self._store.rung(one) for one in self._routes]))
             if self._sessions.count > 1:
                 try:
                     async with asyncio.timeout(self._renew_s):
@@ -69,6 +86,12 @@ class Balance:
                 except (StoreUnavailable, TimeoutError):
                     continue
                 self.level(workers)
+
+    def make_room(self, rung: int) -> None:
+        """Ask as many sessions as partitions wait to move when their turns end."""
+        settled = self._sessions.held_before(time.monotonic() - min(LEAST_S, self._renew_s))
+        for held in settled[:rung]:
+            held.moving = True
 
     def level(self, workers: Sequence[WorkerInfo]) -> None:
         """Ask as many sessions as should to move when their turns end, the oldest grants first."""

@@ -311,7 +311,13 @@ class Worker:
         )
         self._sees_connections = lambda: watch.sees
         self._start("watch", watch.run())
-        balance = Balance(store, self._settings, sessions, incarnation=self.incarnation)
+        balance = Balance(
+            store,
+            self._settings,
+            sessions,
+            incarnation=self.incarnation,
+            routes=self._routes,
+        )
         self._start("balance", balance.run())
         self._start("keeper", _until_ended(keeper))
         if self._burst:
