@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
+from changeover_shared._words import WorkerChange
 from changeover_worker._process.instruments import Instruments
 
 WAITS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0)
@@ -51,6 +52,7 @@ class LogCounts:
             "takeovers_total",
             "Sessions taken from a holder that did not release them.",
             ("reason",),
+            tuple(WorkerChange),
         )
         self._handoffs = made.histogram(
             "handoff_seconds", "From the order to drain to a session's hand-off.", (), TURNS
@@ -62,6 +64,7 @@ class LogCounts:
             "fenced_writes_refused_total",
             "Writes that came after their lease had ended.",
             ("script",),
+            ("append", "commit", "give_up"),
         )
         self._turns = made.counter("turns_total", "Turns that ended here.", ("agent", "ending"))
         self._turn_seconds = made.histogram(
@@ -81,7 +84,10 @@ class LogCounts:
             "parks_total", "Turns that went to wait without a worker.", ("reason",)
         )
         self._disruptions = made.counter(
-            "redis_disruptions_total", "How often Redis stopped answering.", ("kind",)
+            "redis_disruptions_total",
+            "How often Redis stopped answering.",
+            ("kind",),
+            (*sorted(_ANSWERS), "timeout", "connection", "other"),
         )
         self._blocked = made.counter(
             "event_loop_blocks_total", "How often the event loop was blocked for too long."

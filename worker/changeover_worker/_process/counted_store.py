@@ -21,6 +21,7 @@ class StoreCounts:
             "repeats_answered_total",
             "Writes whose first answer was lost: asked again, and not done twice.",
             ("script",),
+            tuple(sorted({name for name, _ in _REPEATED})),
         )
         self._seconds = made.histogram(
             "commit_seconds", "How long Redis took for a commit.", (), _SECONDS

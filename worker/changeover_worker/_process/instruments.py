@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,10 +36,16 @@ class Instruments:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
 
-    def counter(self, name: str, text: str, labels: Labels = ()) -> Counter:
-        """What only grows; its name ends with `_total`."""
+    def counter(
+        self, name: str, text: str, labels: Labels = (), known: Sequence[str] = ()
+    ) -> Counter:
+        """What only grows; its name ends with `_total`. Of a label whose values are `known` each
+        begins with 0: who looks at increases would not see one from nothing to 1."""
         full = self.describe(name, "counter", labels, text)
-        return Counter(full, text, labels, registry=self._registry)
+        made = Counter(full, text, labels, registry=self._registry)
+        for value in known:
+            made.labels(value)
+        return made
 
     def gauge(self, name: str, text: str, labels: Labels = ()) -> Gauge:
         """What is as it is."""
