@@ -47,6 +47,7 @@ SCRIPTS: Final[Mapping[Role, tuple[str, ...]]] = {
     "worker": (
         "init", "raise_epoch", "peek", "reap", "claim", "renew", "append", "commit", "give_up",
         "evict", "trim", "pressure", "full", "submit", "schedule", "defer", "permit",
+        "limit",
     ),
     "operator": (
         *_PRODUCERS_SCRIPTS, "quarantine", "redrive", "dead_letter", "reroute", "trim", "purge",

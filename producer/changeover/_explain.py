@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from changeover._answers import holder_of
-from changeover._checkpoints import checkpoint_of
 from changeover._explanation import START, Backlog, Explanation, Reason, span
 from changeover._hindrances import hindered
+from changeover._parked import why_parked
 from changeover._quarantine import quarantined_of
 from changeover._waiting import WAITS_FOR_A_WORKER, stepped_aside, why_idle, why_paused, why_ready
 from changeover_shared._items import Json
@@ -63,7 +63,7 @@ def _reason(
         case Status.HELD:
             return _held(snapshot, workers, now_ms)
         case Status.PARKED:
-            return _parked(snapshot, workers, now_ms)
+            return why_parked(snapshot, workers, now_ms)
         case Status.READY:
             return why_ready(snapshot, workers, backlog, now_ms)
         case Status.IDLE:
@@ -79,30 +79,6 @@ def _quarantined(snapshot: Snapshot) -> Reason:
         f"changeover redrive {snapshot.session_id}",
         {"attempts": found.attempts, **told},
     )
-
-
-def _parked(snapshot: Snapshot, workers: Sequence[WorkerInfo], now_ms: int) -> Reason:
-    waits = snapshot.work.waits
-    timers = [wait for wait in waits if wait.kind == "timer"]
-    if not timers or len(timers) < len(waits):
-        named = ", ".join(f"{wait.kind} {wait.wait_id}" for wait in waits)
-        return "parked", f"is parked: it waits for {named or 'a time'}", None, {}
-    until_ms = min(wait.deadline_ms for wait in timers)
-    facts: dict[str, Json] = {"wait": timers[0].wait_id, "until_ms": until_ms}
-    why = "it goes on"
-    if any(wait.wait_id == "retry" for wait in timers):
-        execution = checkpoint_of(snapshot).execution
-        error = execution.retry.error if execution is not None and execution.retry else ""
-        why = f"the model failed{f' ({error})' if error else ''} and is asked again"
-    text = f"is parked: {why} in {span(until_ms - now_ms)}"
-    if until_ms <= now_ms:
-        text = f"is parked: {why} as soon as a worker looks, its time is over"
-    queue = queue_of(snapshot.head.route)
-    if not any(w.state == "running" and queue in w.queues for w in workers):
-        text, remedy = f"{text}; no worker serves its queue {queue}", f"{START} -q {queue}"
-        return "parked_timer", text, remedy, facts
-    remedy = f"wait, or end its turn: changeover interrupt {snapshot.session_id}"
-    return "parked_timer", text, remedy, facts
 
 
 def _held(snapshot: Snapshot, workers: Sequence[WorkerInfo], now_ms: int) -> Reason:

@@ -25,6 +25,7 @@ Code = Literal[
     "debouncing",
     "parked",
     "parked_timer",
+    "rate_limited",
     "quarantined",
     "closed",
     "deleted",

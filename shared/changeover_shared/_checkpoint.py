@@ -50,14 +50,18 @@ class ActiveStep(Wire):
 
 
 class Retry(Wire):
-    """The model failed and is asked again, at the same index."""
+    """The model failed, or was at its limit, and is asked again, at the same index."""
 
-    attempt: int = Field(ge=1)
-    """How many attempts at this step have failed."""
+    attempt: Count
+    """How many attempts at this step have failed; 0 while no limit has let one through."""
     until_ms: Count
     """When the next one is due, on Redis's clock."""
     error: str = ""
     """Why the newest attempt failed, for people."""
+    kind: str = ""
+    """The kind of that failure; `limit` when the model was not asked."""
+    model: str = ""
+    """Which model it was, by its name in the app; with `limit` it may be one of a `Fallback`."""
 
 
 class HandlerStep(Wire):

@@ -28,9 +28,11 @@ from tests.support.every_request import every_request
 from tests.support.fleet import Stores, small_settings, stores_on
 from tests.support.servers import SERVERS, RunningServer, binary, server_process
 
-GUARDED = tuple(name for name in NAMES if name not in ("init", "raise_epoch", "renew", "permit"))
-"""`renew` has no guard of its own: it works while a slot is migrating. `permit` is of no
-partition."""
+GUARDED = tuple(
+    name for name in NAMES if name not in ("init", "raise_epoch", "renew", "permit", "limit")
+)
+"""`renew` has no guard of its own: it works while a slot is migrating. `permit` and
+`limit` are of no partition."""
 FIRST_GUARDS = ("NO_FLEET", "LAYOUT", "EPOCH")
 """What these answer before they look at anything else."""
 GRANTING = tuple(

@@ -16,7 +16,16 @@ from changeover_shared._server.foreign_errors import MemoryFull
 from changeover_shared._store import requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.lease_store import Duty
-from changeover_shared._store.records import Caps, Create, Crowd, Permit, Submit, Submitted
+from changeover_shared._store.records import (
+    Asked,
+    Bucket,
+    Caps,
+    Create,
+    Crowd,
+    Permit,
+    Submit,
+    Submitted,
+)
 from changeover_shared._store.requests import Request
 from changeover_shared._store.scripts import EXEMPT, NAMES
 from tests.support.driving import LATER_MS, SESSION, Driver
@@ -209,6 +218,13 @@ async def _permit(drive: Driver) -> Call:
     return lambda: drive.call(request)
 
 
+async def _limit(drive: Driver) -> Call:
+    await drive.submit("m1")
+    asked = Asked("s|t_1|0|", "r1", 10, (Bucket("main", "", 60, 1000, 1),))
+    request = requests.ask_limit(drive.fleet.keys, asked, span_ms=1000, longest_ms=1000)
+    return lambda: drive.call(request)
+
+
 RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "init": (_init, ["OK"]),
     "raise_epoch": (_raise_epoch, ["OK"]),
@@ -232,6 +248,7 @@ RUNS: dict[str, tuple[Prepared, list[Any]]] = {
     "dead_letter": (_dead_letter, ["OK"]),
     "reschedule": (_reschedule, ["OK", "2000"]),
     "permit": (_permit, ["OK"]),
+    "limit": (_limit, ["GRANTED"]),
 }
 """What must go on with a full memory, and how its answer begins."""
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -71,6 +72,10 @@ async def full(drive: Driver) -> None:
 async def crowded(drive: Driver) -> None:
     await drive.submit("m1")
     await drive.full(Crowd(EVERYBODY, 1, 1))
+
+
+async def used_up(drive: Driver) -> None:
+    assert await drive.limit("r0") == 0
 
 
 async def paused(drive: Driver) -> None:
@@ -245,6 +250,16 @@ async def claiming(drive: Driver, _: Any, **given: Any) -> list[Any]:
 async def permitting(drive: Driver, _: Any) -> list[Any]:
     asked = Permit(drive.session, "n1", "assistant", "acme")
     return await drive.call(requests.permit(drive.fleet.keys, [asked], ONE, span_ms=LATER_MS))
+
+
+async def limiting(drive: Driver, _: Any, **given: Any) -> list[Any]:
+    return await drive.call(drive.limit_request("r1", **given))
+
+
+async def settling(drive: Driver, _: Any) -> list[Any]:
+    return await drive.call(
+        requests.settle_limit(drive.fleet.keys, drive.asked("r0"), tokens=9, took_ms=5)
+    )
 
 
 async def claiming_late(drive: Driver, _: Any) -> list[Any]:
@@ -457,6 +472,11 @@ SCENES: Final = (
     # permit
     Scene("permit", "OK GRANTED", permitting, nothing, "its work"),
     Scene("permit", "OK FULL", permitting, full),
+    # limit
+    Scene("limit", "GRANTED", limiting, nothing, "its work"),
+    Scene("limit", "WAIT", limiting, used_up, "its work"),
+    Scene("limit", "FAR", partial(limiting, longest_ms=1), used_up),
+    Scene("limit", "OK", settling, used_up, "its work"),
     # pause
     Scene("pause", "OK", lambda drive, _: drive.pause(), waiting, "its work"),
     Scene("pause", "OK", lambda drive, _: drive.resume(), waiting),

@@ -14,6 +14,8 @@ from changeover_shared._store import decode, requests
 from changeover_shared._store.fleet import Fleet
 from changeover_shared._store.keys import PartitionKeys, queue_of, route_of
 from changeover_shared._store.records import (
+    Asked,
+    Bucket,
     Caps,
     Commit,
     Create,
@@ -35,6 +37,8 @@ ROUTE = route_of("assistant")
 TTL_MS = 30_000
 ONE = Caps(tenant=1)
 """One session of a tenant at once."""
+ONE_A_MINUTE = (Bucket("main", "", requests=1),)
+"""One request to a model a minute."""
 LATER_MS = 60_000
 """Far enough ahead that no test reaches it."""
 
@@ -525,6 +529,29 @@ class Driver:
     async def give_back(self, nonce: str = "n1", *, tenant: str = "acme", caps: Caps = ONE) -> None:
         asked = Permit(self.session, nonce, queue_of(self.route), tenant)
         await self.stores.worker.give_back([asked], caps)
+
+    def asked(
+        self,
+        request: str,
+        *,
+        place: str = "",
+        tokens: int = 100,
+        limit: Sequence[Bucket] = ONE_A_MINUTE,
+    ) -> Asked:
+        """A request to a model; its place is its own if no other is named."""
+        return Asked(place or f"place of {request}", request, tokens, tuple(limit))
+
+    def limit_request(
+        self, request: str, *, span_ms: int = TTL_MS, longest_ms: int = 3_600_000, **given: Any
+    ) -> Request:
+        return requests.ask_limit(
+            self.fleet.keys, self.asked(request, **given), span_ms=span_ms, longest_ms=longest_ms
+        )
+
+    async def limit(self, request: str, **given: Any) -> int:
+        """Ask whether a model may be asked: for how many ms not yet, and -1 if that is too far."""
+        word, *values = await self.call(self.limit_request(request, **given))
+        return int(values[0]) if word == "WAIT" else {"GRANTED": 0, "FAR": -1}[word]
 
     async def run(self, *ids: str, **given: Any) -> Lease:
         """Submit, claim, and start a turn that takes everything."""

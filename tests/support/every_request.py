@@ -9,6 +9,8 @@ from changeover_shared._settings import Settings
 from changeover_shared._store import decode, requests
 from changeover_shared._store.keys import Keys, route_of
 from changeover_shared._store.records import (
+    Asked,
+    Bucket,
     Caps,
     Commit,
     Create,
@@ -88,6 +90,11 @@ def every_request(
         "recount": requests.recount(at, ids, count=1),
         "permit": requests.permit(
             keys, [Permit(SESSION, "nonce", "assistant", "acme")], Caps(2, 9), span_ms=1000
+        ),
+        "limit": requests.ask_limit(
+            keys,
+            Asked("s|t_1|0|", "r1", 9, (Bucket("main", "acme", 5), Bucket("main", "", 9))),
+            span_ms=30_000, longest_ms=3_600_000,
         ),
         "pause": requests.pause(at, "assistant", "{}"),
     }  # fmt: skip

@@ -63,10 +63,11 @@ MAY_CHANGE: Mapping[str, tuple[str, ...]] = {
     "purge": ("receipts", "settled"),
     "pressure": ("meta",),
     "full": ("meta",),
+    "limit": ("model:main!running", "model:main!kept"),
     "permit": ("tenant:acme", "tenant:other", "queue:assistant", "queue:triage"),
 }
-"""Keys whose value the repeat may move on: a lease, a permit, and how long a flag holds, are
-counted from the moment of the answer, and a purge goes on where the last one stopped."""
+"""Keys whose value the repeat may move on: a lease, a permit, a place, and how long a flag holds,
+are counted from the moment of the answer, and a purge goes on where the last one stopped."""
 
 _MANY = {"claim": 1, "permit": 1, "purge": 1, "reap": 1, "renew": 1}
 """Scripts that answer for several sessions, with the place of those answers."""
@@ -89,6 +90,8 @@ def timeless(name: str, answer: Answer) -> Answer:
         return ["HELD"]
     if name == "peek" and answer[0] == "OK":
         return [*answer[:4], *answer[5:]]
+    if name == "limit" and answer[0] in ("WAIT", "FAR"):
+        return [answer[0], answer[2]]
     if name not in _MANY or answer[0] != "OK":
         return answer
     at = _MANY[name]

@@ -311,10 +311,10 @@ def test_a_parked_session_whose_queue_nobody_serves_says_so(left_ms: int, when: 
     assert said.remedy == "changeover worker APP -q triage"
 
 
-def test_a_parked_session_says_why_its_model_failed() -> None:
-    retry = Retry(attempt=3, until_ms=NOW + 27_000, error="503: overloaded")
+def parked_for_a_model(**given: Any) -> Snapshot:
+    retry = Retry.model_validate({"attempt": 3, "until_ms": NOW + 27_000, **given})
     open_turn = Execution(turn_id="t_1", submission_ids=("m:1",), started_at_ms=NOW, retry=retry)
-    snapshot = Snapshot(
+    return Snapshot(
         "triage:77",
         head(status=Status.PARKED, turn="t_1"),
         Work((), (Wait("retry", "timer", NOW + 27_000, "", 0),)),
@@ -322,9 +322,34 @@ def test_a_parked_session_says_why_its_model_failed() -> None:
         0,
         encode_checkpoint(Checkpoint(session_id="triage:77", execution=open_turn)).encode(),
     )
-    assert explain(snapshot, (worker("a"),), (None, 0), NOW).text == (
-        "triage:77 is parked: the model failed (503: overloaded) and is asked again in 27 s"
+
+
+def test_a_parked_session_says_why_its_model_failed() -> None:
+    snapshot = parked_for_a_model(error="503: overloaded", kind="provider_server", model="main")
+    said = explain(snapshot, (worker("a"),), (None, 0), NOW)
+    assert (said.code, said.text) == (
+        "parked_timer",
+        "triage:77 is parked: the model failed (503: overloaded) and is asked again in 27 s",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "why"),
+    [
+        ("limit", "", "model main is at its limit, and is asked"),
+        ("limit", "503: overloaded", "model main is at its limit, and is asked"),
+        ("provider_rate_limit", "429", "the model failed (429) and is asked again"),
+    ],
+)
+def test_a_session_that_waits_for_a_limit_names_the_model_and_the_time(
+    kind: str, error: str, why: str
+) -> None:
+    snapshot = parked_for_a_model(attempt=0, error=error, kind=kind, model="main")
+    said = explain(snapshot, (worker("a"),), (None, 0), NOW)
+    assert (said.code, said.text) == ("rate_limited", f"triage:77 is parked: {why} in 27 s")
+    assert (said.facts["model"], said.facts["until_ms"]) == ("main", NOW + 27_000)
+    late = explain(snapshot, (), (None, 0), NOW + 30_000)
+    assert late.code == "rate_limited" and "no worker serves its queue" in late.text
 
 
 def test_a_quarantined_session_says_how_often_it_was_tried() -> None:

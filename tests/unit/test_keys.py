@@ -41,6 +41,10 @@ AT = PartitionKeys("co", 17)
         (Keys("co", 64).call("w@h:0a1b2c3d"), "{co:bell}:!call:w@h:0a1b2c3d"),
         (Keys("co", 64).limits.permits("tenant", "acme"), "{co:limit}:tenant:acme"),
         (Keys("co", 64).limits.permits("queue", "a.b"), "{co:limit}:queue:a.b"),
+        (Keys("co", 64).limits.model("main")["bucket"], "{co:limit}:model:main"),
+        (Keys("co", 64).limits.model("main")["line"], "{co:limit}:model:main!line"),
+        (Keys("co", 64).limits.model("a:b/c", "x")["kept"], "{co:limit}:model:a:b/c@x!kept"),
+        (Keys("co", 64).limits.model("a@{b}!")["bucket"], "{co:limit}:model:a%40%7Bb%7D%21"),
     ],
 )
 def test_a_key_is_spelt_like_this(key: str, written: str) -> None:
@@ -99,6 +103,11 @@ HOME = FLEET.of("telegram:42")
         (FLEET.schedules.due, Owner("schedules", "due")),
         (FLEET.schedules.named("meta"), Owner("schedules", "meta")),
         (FLEET.limits.permits("tenant", "acme"), Owner("limit", "tenant:acme")),
+        (FLEET.limits.model("main")["bucket"], Owner("limit", "model:main")),
+        (
+            FLEET.limits.model("ü {x}", "acme")["kept"],
+            Owner("limit", "model:%C3%BC%20%7Bx%7D@acme!kept"),
+        ),
         (FLEET.alarm, Owner("bell", "!alarm")),
         (FLEET.agents, Owner("fleet", "agents")),
         (AT.named("graves"), Owner("partition", "graves", 17)),
@@ -148,6 +157,8 @@ def test_no_session_is_mistaken_for_another(session: str) -> None:
         "{co:017}:meta",
         "{co:limit}:unheard",
         "{co:limit}:tenant:",
+        "{co:limit}:model:",
+        "{co:limit}:model:main!unheard",
         "{co:x}:meta",
         "{other:17}:meta",
         "{co:17}:unheard",

@@ -57,7 +57,15 @@ def after_failure(
     jitter: float = 1.0,
     tail: Tail = NO_TAIL,
 ) -> Draft | None:
-    return retried(asked(failed), failure, tail, retries=retries, now_ms=NOW, jitter=lambda: jitter)
+    return retried(
+        asked(failed),
+        failure,
+        tail,
+        model="main",
+        retries=retries,
+        now_ms=NOW,
+        jitter=lambda: jitter,
+    )
 
 
 def pause_of(draft: Draft | None) -> int:

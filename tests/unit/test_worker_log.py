@@ -54,6 +54,11 @@ def test_a_terminal_reads_a_sentence_per_event() -> None:
     ("event", "fields", "sentence"),
     [
         (
+            "limiter_parked",
+            {"session": "web:7", "model": "main", "s": 12.5},
+            "limiter_parked    web:7 waits 12.5 s for the limit of main · its slot is free",
+        ),
+        (
             "session_claimed",
             {"session": "telegram:42", "queue": "a", "fence": 7, "waited_ms": 4, "inbox": 1},
             "session_claimed   telegram:42 fence 7 · waited 4 ms · inbox 1",

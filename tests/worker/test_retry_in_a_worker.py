@@ -76,7 +76,8 @@ async def test_a_provider_that_wants_to_be_left_alone_keeps_no_slot(url: str) ->
         assert info.waiting is not None and info.waiting.startswith("timer retry until ")
         assert (await client.view("s")).status == "parked"
         explained = await client.explain("s")
-        assert explained.code == "parked_timer"
+        assert explained.code == "rate_limited"
+        assert explained.facts["model"] == "far"
         assert "the model failed (" in explained.text
         assert "Slow down." in explained.text
         (failed,) = at.logged("model_failed")

@@ -19,6 +19,7 @@ from changeover_worker._compaction import Compaction
 from changeover_worker._handler import StepMismatch, Turn, TurnStopped
 from changeover_worker._models import AnthropicModel, OpenAIModel
 from changeover_worker._models.fallback import Fallback
+from changeover_worker._models.limit import Limit
 from changeover_worker._models.model import (
     Emit,
     EmitRefused,
@@ -51,6 +52,7 @@ __all__ = [
     "EmitRefused",
     "Fallback",
     "Item",
+    "Limit",
     "Model",
     "ModelDelta",
     "ModelError",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -16,6 +17,7 @@ from changeover_shared._policies import AnyPolicy
 from changeover_worker._agent import Agent
 from changeover_worker._handler import Handler
 from changeover_worker._models.fallback import Fallback
+from changeover_worker._models.limit import Limit
 from changeover_worker._models.model import Model, ProviderModel
 from changeover_worker._models.names import resolve_model
 from changeover_worker._models.price import Price
@@ -36,14 +38,17 @@ class App:
         agents: Sequence[Agent] = (),
         models: Mapping[str, Model | str] | None = None,
         prices: Mapping[str, Price] | None = None,
+        limits: Mapping[str, Limit] | None = None,
         lifespan: Lifespan | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
         """Check that everything an agent names is there; raises `Invalid`.
 
         `models` maps names to models or to strings such as `openai:gpt-5-mini`, which are
-        resolved at first use; `prices` says what some of them cost, for budgets. `lifespan` is
-        entered once per worker process; what it yields is `ctx.resources`.
+        resolved at first use; `prices` says what some of them cost, for budgets, and `limits` how
+        often they may be asked by the whole fleet, under the same names or those of the models
+        in a `Fallback`. `lifespan` is entered once per worker process; what it yields is
+        `ctx.resources`.
 
         `on_event(session_id, event)` is awaited for every event that this process writes, once it
         is durable: for mirrors and metrics. A session's events come one at a time and in the order
@@ -55,6 +60,7 @@ class App:
         """
         self._models = _checked_models(models or {})
         self._prices = _checked_prices(prices or {}, self._models)
+        self._limits = _checked_limits(limits or {}, self._models)
         self._agents = _checked_agents(agents, self._models)
         self._lifespan = _checked_lifespan(lifespan)
         self._on_event = _checked_on_event(on_event)
@@ -127,6 +133,10 @@ class App:
         """What a model costs, if that was said."""
         return self._prices.get(name)
 
+    def limit(self, name: str) -> Limit | None:
+        """How often a model, or one of a `Fallback`, may be asked, if that was said."""
+        return self._limits.get(name)
+
     def check(self) -> None:
         """Raise a `SetupError` or `Invalid` if an agent's model could never answer, for example
         without an API key."""
@@ -172,6 +182,23 @@ def _checked_prices(prices: Any, models: Mapping[str, Any]) -> dict[str, Price]:
         if not isinstance(price, Price):
             raise _invalid("prices", f"{price!r:.80} of model {name!r} is no Price")
     return dict(prices)
+
+
+def _checked_limits(limits: Any, models: Mapping[str, Any]) -> dict[str, Limit]:
+    if not isinstance(limits, Mapping):
+        raise _invalid("limits", "limits map names of models to limits")
+    fallbacks = [model for model in models.values() if isinstance(model, Fallback)]
+    known = dict(models) | {name: one for one in fallbacks for name in one.route_names}
+    named: dict[str, Limit] = {}
+    for name, limit in limits.items():
+        if name not in known:
+            raise _unknown("model", str(name), known, of="limits: ")
+        if not isinstance(limit, Limit):
+            raise _invalid("limits", f"{limit!r:.80} of model {name!r} is no Limit")
+        counted = replace(limit, name=limit.name or name)
+        if named.setdefault(counted.name, counted) != counted:
+            raise _invalid("limits", f"two of the name {counted.name!r} allow different things")
+    return dict(limits)
 
 
 def _checked_agents(agents: Any, models: Mapping[str, Any]) -> dict[str, Agent]:

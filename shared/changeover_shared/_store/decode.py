@@ -35,6 +35,7 @@ from changeover_shared._results import Pause, TranscriptItem, TurnRecord, Worker
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.payloads import Kind, SessionPayloads, is_sealed
 from changeover_shared._store.records import (
+    Admission,
     Appended,
     CancelAnswer,
     ClaimRefused,
@@ -463,6 +464,13 @@ def permitted(answers: Sequence[list[bytes]]) -> tuple[Permitted, ...]:
         Permitted(int(value)) if word == b"GRANTED" else Permitted(0, value.decode())
         for word, value in answers
     )
+
+
+def admission(reply: list[Any]) -> Admission:
+    """Whether a model may be asked."""
+    if reply[0] == "GRANTED":
+        return Admission()
+    return Admission(int(reply[1]), reply[0] == "FAR")
 
 
 def appended(reply: list[Any]) -> Appended:

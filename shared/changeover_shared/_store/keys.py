@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
+from urllib.parse import quote
 
 from changeover_shared._identifiers import partition_of
 from changeover_shared._words import FORMAT
@@ -52,7 +53,13 @@ _OF_A_PARTITION = re.compile(
 )
 
 _INCARNATION = re.compile(r"[A-Za-z0-9._@-]+:[0-9a-f]{8}")
-_OF_A_LIMIT = re.compile(r"(?:tenant|queue):[A-Za-z0-9._-]+")
+_OF_A_LIMIT = re.compile(
+    r"(?:tenant|queue):[A-Za-z0-9._-]+"
+    r"|model:[A-Za-z0-9._~%:/-]+(?:@[A-Za-z0-9._-]+)?(?:!(?:running|line|kept))?"
+)
+
+LIMIT_PARTS: Final = ("running", "line", "kept")
+"""What a model's limit has beside its bucket."""
 
 LimitKind = Literal["tenant", "queue"]
 """Of what at most so many sessions run at once."""
@@ -125,6 +132,13 @@ class LimitKeys(PartitionKeys):
     def permits(self, kind: LimitKind, name: str) -> str:
         """The sessions of a tenant, or of a queue, that may run, by the end of their permits."""
         return f"{self.tag}{kind}:{name}"
+
+    def model(self, name: str, tenant: str = "") -> dict[str, str]:
+        """What is counted of the requests to a model, or of one tenant's to it. A model may have
+        any name, so what no identifier has is written as in a URL."""
+        whose = f"@{tenant}" if tenant else ""
+        bucket = f"{self.tag}model:{quote(name, safe=':/')}{whose}"
+        return {"bucket": bucket} | {part: f"{bucket}!{part}" for part in LIMIT_PARTS}
 
 
 @dataclass(frozen=True)

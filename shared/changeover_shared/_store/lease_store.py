@@ -38,8 +38,11 @@ from changeover_shared._store.orders import Orders
 from changeover_shared._store.payloads import SessionPayloads
 from changeover_shared._store.permits import counted_in
 from changeover_shared._store.records import (
+    Admission,
     Appended,
+    Asked,
     BatchGap,
+    Bucket,
     Caps,
     ClaimRefused,
     Commit,
@@ -237,6 +240,40 @@ class LeaseStore:
         if commands:
             with suppress(StoreUnavailable, ServerUnfit):
                 await self._fleet.executor.commands(commands)
+
+    async def ask_limit(self, asked: Asked, *, span_ms: int, longest_ms: int) -> Admission:
+        """Let a model be asked within its limits, or say how long not yet. A repeat of the same
+        request takes nothing twice; what is taken ends by itself after `span_ms`, unless it is
+        extended. Nobody is given a time further ahead than `longest_ms`."""
+        request = requests.ask_limit(self.keys, asked, span_ms=span_ms, longest_ms=longest_ms)
+        return decode.admission(await self._until_answered(lambda: self._fleet.call(request)))
+
+    async def extend_limit(
+        self, buckets: Sequence[Bucket], running: Sequence[str], *, span_ms: int
+    ) -> None:
+        """Let requests run on. A hint, tried once: never raises."""
+        await self._hint(requests.extend_limit(self.keys, buckets, running, span_ms=span_ms))
+
+    async def settle_limit(self, asked: Asked, *, tokens: int, took_ms: int) -> None:
+        """Say that a request has ended and what it came to. A hint, as all that follows: what is
+        lost of it ends by itself; never raises."""
+        await self._hint(requests.settle_limit(self.keys, asked, tokens=tokens, took_ms=took_ms))
+
+    async def refund_limit(self, asked: Asked) -> None:
+        """Say that a request that was let through has not been sent."""
+        await self._hint(requests.refund_limit(self.keys, asked))
+
+    async def leave_limit(self, asked: Asked) -> None:
+        """Give a place back."""
+        await self._hint(requests.leave_limit(self.keys, asked))
+
+    async def hold_limit(self, bucket: Bucket, request: str, *, span_ms: int) -> None:
+        """Let nobody in the fleet ask a model for a while, for that is what `request` was told."""
+        await self._hint(requests.hold_limit(self.keys, bucket, request, span_ms=span_ms))
+
+    async def _hint(self, request: Request) -> None:
+        with suppress(StoreUnavailable, ServerUnfit):
+            await self._fleet.call(request)
 
     async def tenants(self, partition: int, ids: Sequence[str]) -> tuple[str, ...]:
         """The tenants of sessions; '' for none."""

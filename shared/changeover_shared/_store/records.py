@@ -214,6 +214,43 @@ class Permitted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Bucket:
+    """What one model allows, to everybody or to one tenant; 0: any number."""
+
+    name: str
+    tenant: str = ""
+    """Whose; '' for everybody's."""
+    requests: int = 0
+    """A minute."""
+    tokens: int = 0
+    """A minute."""
+    concurrency: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request to a model that is limited."""
+
+    place: str
+    """Who asks: the same until it has been let through."""
+    request: str
+    """This one request."""
+    tokens: int
+    """What it is estimated to come to."""
+    buckets: tuple[Bucket, ...]
+    """What has to let it through, the narrowest first."""
+
+
+class Admission(NamedTuple):
+    """Whether a model may be asked now."""
+
+    wait_ms: int = 0
+    """How long not yet; 0 when it may."""
+    far: bool = False
+    """The wait is longer than anybody waits: no place was taken."""
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What a server uses of what it may use, in bytes, as its own refusals count it."""
 

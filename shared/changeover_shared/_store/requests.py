@@ -13,6 +13,8 @@ from changeover_shared._settings import Settings
 from changeover_shared._store.keys import Keys, LimitKind, PartitionKeys, ScheduleKeys, Slot
 from changeover_shared._store.permits import counted_in
 from changeover_shared._store.records import (
+    Asked,
+    Bucket,
     Caps,
     Commit,
     Crowd,
@@ -609,4 +611,74 @@ def permit(keys: Keys, asked: Sequence[Permit], caps: Caps, *, span_ms: int) -> 
         {"span": span_ms},
         each=[{"permits": key} for key in sets],
         lists={"caps": [(kind, cap[kind]) for kind in sets.values()], "wanted": wanted},
+    )
+
+
+def ask_limit(keys: Keys, asked: Asked, *, span_ms: int, longest_ms: int) -> Request:
+    """Let a model be asked, for `span_ms` unless that is extended; or say when it may be."""
+    return _limit(
+        keys,
+        "ask",
+        asked.buckets,
+        place=asked.place,
+        request=asked.request,
+        tokens=asked.tokens,
+        span=span_ms,
+        longest=longest_ms,
+    )
+
+
+def extend_limit(
+    keys: Keys, buckets: Sequence[Bucket], requests: Sequence[str], *, span_ms: int
+) -> Request:
+    """Let requests that were let through run for so much longer."""
+    return _limit(keys, "extend", buckets, span=span_ms, requests=requests)
+
+
+def settle_limit(keys: Keys, asked: Asked, *, tokens: int, took_ms: int) -> Request:
+    """Say that a request has ended, and how many tokens it has come to."""
+    return _limit(
+        keys,
+        "settle",
+        asked.buckets,
+        request=asked.request,
+        tokens=tokens - asked.tokens,
+        span=took_ms,
+    )
+
+
+def refund_limit(keys: Keys, asked: Asked) -> Request:
+    """Say that a request that was let through has not been sent."""
+    return _limit(keys, "refund", asked.buckets, request=asked.request, tokens=-asked.tokens)
+
+
+def leave_limit(keys: Keys, asked: Asked) -> Request:
+    """Give a place back."""
+    return _limit(keys, "leave", asked.buckets, place=asked.place, tokens=asked.tokens)
+
+
+def hold_limit(keys: Keys, bucket: Bucket, request: str, *, span_ms: int) -> Request:
+    """Let nobody ask a model for a while, for that is what `request` was told."""
+    return _limit(keys, "hold", [bucket], request=request, span=span_ms)
+
+
+def _limit(
+    keys: Keys,
+    act: str,
+    buckets: Sequence[Bucket],
+    *,
+    requests: Sequence[str] = (),
+    **given: Value,
+) -> Request:
+    nothing: dict[str, Value] = {"place": "", "request": "", "tokens": 0, "span": 0, "longest": 0}
+    return Request(
+        "limit",
+        keys.limits,
+        {},
+        {"act": act, **nothing, **given},
+        each=[keys.limits.model(one.name, one.tenant) for one in buckets],
+        lists={
+            "caps": [(one.requests, one.tokens, one.concurrency) for one in buckets],
+            "requests": [(name,) for name in requests],
+        },
     )

@@ -55,6 +55,7 @@ NAMES: Final = (
     "pause",
     "schedule",
     "permit",
+    "limit",
 )
 """Every script, by the stem of its file."""
 

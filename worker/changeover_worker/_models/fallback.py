@@ -14,6 +14,7 @@ from changeover_shared._errors import Invalid
 from changeover_shared._items import Usage
 from changeover_shared._units import Duration, duration
 from changeover_worker._models.breaker import Breaker, Change, Outcome, Permit
+from changeover_worker._models.gate import Gate, Limited
 from changeover_worker._models.model import (
     Emit,
     Model,
@@ -89,21 +90,33 @@ class Fallback:
             if isinstance(route.model, ProviderModel):
                 await route.model.aclose()
 
-    async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+    @property
+    def route_names(self) -> tuple[str, ...]:
+        """What its models are called, for limits of their own."""
+        return tuple(route.name for route in self._routes)
+
+    async def respond(
+        self, request: ModelRequest, emit: Emit, *, gate: Gate | None = None
+    ) -> ModelResponse:
         """Ask until one answers; see `Model.respond`.
 
         The response names who answered in `served_by` if it was not the first. Raises
         `ModelError` of kind `provider_unavailable` when several could not answer or no circuit
-        let the request pass; `retry_after` is then the time until one may.
+        let the request pass; `retry_after` is then the time until one may. A worker's `gate`
+        passes over models that are at their limit.
         """
         failed: dict[int, ModelError] = {}
+        limited: dict[int, Limited] = {}
         shown = _Shown(emit)
         for place, route in enumerate(self._routes):
             permit = route.breaker.permit(self._clock())
             if permit is None:
                 continue
             try:
-                response = await self._asked(route, permit, request, shown.emit)
+                response = await self._asked(route, permit, request, shown.emit, gate)
+            except Limited as full:
+                limited[place] = full
+                continue
             except ModelError as error:
                 if _outcome(error) is not Outcome.FAILED or shown.anything:
                     raise
@@ -113,14 +126,20 @@ class Fallback:
             if place:
                 response = replace(response, served_by=response.served_by or route.name)
             return shown.counted(response)
-        raise self._unavailable(failed)
+        if limited and not failed:
+            raise min(limited.values(), key=lambda full: full.wait_ms)
+        raise self._unavailable(failed, limited)
 
     async def _asked(
-        self, route: _Route, permit: Permit, request: ModelRequest, emit: Emit
+        self, route: _Route, permit: Permit, request: ModelRequest, emit: Emit, gate: Gate | None
     ) -> ModelResponse:
         outcome = Outcome.UNKNOWN
+        respond = route.resolved().respond
         try:
-            response = await route.resolved().respond(request, emit)
+            if gate is None:
+                response = await respond(request, emit)
+            else:
+                response = await gate.through(route.name, request, emit, respond)
             if not isinstance(response, ModelResponse):
                 raise TypeError(f"{route.name} returned {response!r:.80}, not a ModelResponse")
             outcome = Outcome.ANSWERED
@@ -131,13 +150,18 @@ class Fallback:
         finally:
             self._note(route, route.breaker.ended(permit, outcome, self._clock()))
 
-    def _unavailable(self, failed: Mapping[int, ModelError]) -> ModelError:
+    def _unavailable(
+        self, failed: Mapping[int, ModelError], limited: Mapping[int, Limited]
+    ) -> ModelError:
         if len(failed) == len(self._routes) == 1:
             return failed[0]
         now, told, waits = self._clock(), list[str](), list[float]()
         for place, route in enumerate(self._routes):
             error, rest_s = failed.get(place), route.breaker.wait_s(now)
-            if error is None:
+            if place in limited:
+                told.append(f"{route.name} is at its limit")
+                rest_s = max(rest_s, limited[place].wait_ms / 1000)
+            elif error is None:
                 told.append(f"{route.name} has failed too often and is left alone for a while")
             else:
                 told.append(error.message)

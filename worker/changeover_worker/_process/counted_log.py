@@ -83,6 +83,9 @@ class LogCounts:
         self._parked = made.counter(
             "parks_total", "Turns that went to wait without a worker.", ("reason",)
         )
+        self._limited = made.counter(
+            "limiter_parks_total", "Turns that went to wait for a model's limit.", ("model",)
+        )
         self._disruptions = made.counter(
             "redis_disruptions_total",
             "How often Redis stopped answering.",
@@ -97,6 +100,7 @@ class LogCounts:
             "session_taken": self._taken,
             "session_handed_off": lambda _, f: self._handoffs.observe(f["ms"] / 1000),
             "session_parked": lambda _, f: self._parked.labels(f["reason"]).inc(),
+            "limiter_parked": lambda _, f: self._limited.labels(f["model"]).inc(),
             "session_quarantined": lambda *_: self._quarantines.inc(),
             "turn_ended": self._turn_ended,
             "tool_unknown": lambda *_: self._tools_unknown.inc(),

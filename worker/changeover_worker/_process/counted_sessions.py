@@ -46,16 +46,21 @@ class SessionCounts:
         try:
             yield
         finally:
-            self._model_seconds.labels(asked.model).observe(time.monotonic() - began)
-            self._steps.labels(asked.model, asked.ending).inc()
-            for kind, count in (
-                ("input", asked.usage.input_tokens),
-                ("output", asked.usage.output_tokens),
-                ("cached_input", asked.usage.cached_input_tokens),
-                ("reasoning", asked.usage.reasoning_tokens),
-            ):
-                if count:
-                    self._tokens.labels(asked.model, kind).inc(count)
+            self._count(asked, time.monotonic() - began)
+
+    def _count(self, asked: Asked, seconds: float) -> None:
+        if asked.ending == "limited":
+            return
+        self._model_seconds.labels(asked.model).observe(seconds)
+        self._steps.labels(asked.model, asked.ending).inc()
+        for kind, count in (
+            ("input", asked.usage.input_tokens),
+            ("output", asked.usage.output_tokens),
+            ("cached_input", asked.usage.cached_input_tokens),
+            ("reasoning", asked.usage.reasoning_tokens),
+        ):
+            if count:
+                self._tokens.labels(asked.model, kind).inc(count)
 
     @contextmanager
     def calling(self, called: Called) -> Iterator[None]:

@@ -96,6 +96,10 @@ def _session_parked(f: Mapping[str, Any]) -> str:
     return f"{f['session']} {f['reason']}{until} · its slot is free"
 
 
+def _limiter_parked(f: Mapping[str, Any]) -> str:
+    return f"{f['session']} waits {f['s']:g} s for the limit of {f['model']} · its slot is free"
+
+
 def _session_handed_off(f: Mapping[str, Any]) -> str:
     how = "at a step boundary" if f["to_boundary"] else "at once"
     return f"{f['session']} {how} · {f['ms'] / 1000:.1f} s"
@@ -152,6 +156,7 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "session_claimed": _session_claimed,
     "session_taken": _session_taken,
     "session_parked": _session_parked,
+    "limiter_parked": _limiter_parked,
     "session_handed_off": _session_handed_off,
     "model_failed": _model_failed,
     "turn_ended": _turn_ended,

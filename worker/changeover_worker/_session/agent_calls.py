@@ -16,6 +16,7 @@ from changeover_worker._models.model import (
     ModelResponse,
     ToolSpec,
 )
+from changeover_worker._session.limiting import asked_within
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.watching import UNKNOWN_TOOL, Called
@@ -34,7 +35,7 @@ class AgentCalls:
 
     async def question(self, execution: Execution, emit: Emit) -> ModelResponse:
         """Ask the session's model. Raises whatever it raises."""
-        model = self._running.app.model(str(self._running.loaded.checkpoint.model))
+        name = str(self._running.loaded.checkpoint.model)
         self._told = await self._instructions(execution)
         request = ModelRequest(
             instructions=self._told,
@@ -44,7 +45,7 @@ class AgentCalls:
             turn_id=execution.turn_id,
             step_id=execution.step.step_id if execution.step else "",
         )
-        return await model.respond(request, emit)
+        return await asked_within(self._running, name, request, emit)
 
     async def run_tool(
         self, execution: Execution, call: PendingCall, signal: StopSignal

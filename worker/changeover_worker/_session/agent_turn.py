@@ -8,7 +8,7 @@ from functools import partial
 from changeover_shared._checkpoint import Execution
 from changeover_worker._models.model import ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
-from changeover_worker._session.asking import ask_for, asked_again, pause_until
+from changeover_worker._session.asking import ask_for, asked_again, pause_until, set_aside
 from changeover_worker._session.compacting import Compacting
 from changeover_worker._session.folding import to_fold
 from changeover_worker._session.held import Drain
@@ -84,8 +84,10 @@ class AgentTurn:
             await run.abort(end.tail)
         elif self._is_given_up(end):
             await run.hand_off()
+        elif end.limited is not None:
+            await set_aside(run, end.limited, run.loaded.checkpoint)
         elif end.response is None:
-            draft = asked_again(run, end) or fail(
+            draft = asked_again(run, end, str(run.loaded.checkpoint.model)) or fail(
                 run.loaded.checkpoint, end.why, now_ms=run.now_ms, tail=end.tail
             )
             await run.write(draft, end.tail)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from changeover_shared._checkpoint import Execution
+from changeover_shared._checkpoint import Checkpoint, Execution
+from changeover_worker._models.gate import Limited
 from changeover_worker._session.model_step import Question, StepEnd, ask
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
@@ -11,6 +12,7 @@ from changeover_worker._session.watching import Asked
 from changeover_worker._turn.draft import Draft
 from changeover_worker._turn.execution import stamp
 from changeover_worker._turn.retry import HELD_PAUSE_MS, MAX_ERROR, retried
+from changeover_worker._turn.retry import limited as set_back
 
 
 async def ask_for(run: Running, execution: Execution, question: Question, *, model: str) -> StepEnd:
@@ -57,11 +59,13 @@ def note_end(asked: Asked, end: StepEnd) -> None:
     asked.usage = end.tail.usage
     if end.response is not None:
         asked.ending = "completed"
+    elif end.limited is not None:
+        asked.ending = "limited"
     elif end.failure is not None:
         asked.ending, asked.error = "failed", end.failure.kind
 
 
-def asked_again(run: Running, end: StepEnd) -> Draft | None:
+def asked_again(run: Running, end: StepEnd, model: str) -> Draft | None:
     """The commit that has a failed model step asked again later; None if it is not: its failure
     would not pass, or something of the answer was admitted that must not come twice.
 
@@ -82,10 +86,28 @@ def asked_again(run: Running, end: StepEnd) -> Draft | None:
         end.why,
         end.tail,
         retries=run.settings.model_retries,
+        model=model,
         now_ms=run.now_ms,
         jitter=run.jitter,
         may_hold=run.commits.has_time_to_ask_again(HELD_PAUSE_MS),
     )
+
+
+async def set_aside(run: Running, limited: Limited, checkpoint: Checkpoint) -> None:
+    """Have the turn go on when the limit of a model allows it: elsewhere, if the session is wanted
+    there, or without anybody who waits. Raises as `Running.write`."""
+    leaving = run.held.leaving
+    wait_ms = limited.wait_ms if leaving else max(limited.wait_ms, HELD_PAUSE_MS)
+    parks = not leaving or wait_ms > HELD_PAUSE_MS
+    until_ms = run.now_ms + wait_ms
+    await run.write(set_back(checkpoint, limited.model, until_ms, parks=parks))
+    if parks:
+        run.log.info(
+            "limiter_parked",
+            session=run.loaded.session_id,
+            model=limited.model,
+            s=round(wait_ms / 1000, 1),
+        )
 
 
 async def pause_until(run: Running, until_ms: int) -> bool:

@@ -16,15 +16,18 @@ from changeover_shared._checkpoint import Checkpoint, Execution
 from changeover_shared._events import ContextCompacted, Failure, Warned
 from changeover_shared._items import Item, Usage, UserMessage
 from changeover_worker._compaction import Compaction
+from changeover_worker._models.gate import Limited
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
 from changeover_worker._session.agent_calls import AgentCalls
-from changeover_worker._session.asking import asked_of, note_end
+from changeover_worker._session.asking import asked_of, note_end, pause_until, set_aside
+from changeover_worker._session.limiting import SUMMARY, asked_within
 from changeover_worker._session.model_step import StepEnd, ask
 from changeover_worker._session.running import Running
 from changeover_worker._session.unrecorded import Unrecorded
 from changeover_worker._stopping import stop
 from changeover_worker._turn.ending import done, fail
 from changeover_worker._turn.execution import stamp
+from changeover_worker._turn.retry import waited
 from changeover_worker._turn.rewriting import (
     Cut,
     compacted,
@@ -46,12 +49,13 @@ LONGEST_PAUSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How the question for a summary ended. Without a prefix and a failure it was stopped."""
+    """How the question for a summary ended. With nothing else it was stopped."""
 
     prefix: tuple[Item, ...] = ()
     failure: Failure | None = None
     usage: Usage = field(default_factory=Usage)
     asked: int = 0
+    limited: Limited | None = None
 
 
 class Compacting:
@@ -79,7 +83,9 @@ class Compacting:
             return True
         end = await self._summary(execution, how, place)
         checkpoint = self._counted(end)
-        if end.failure is not None:
+        if end.limited is not None:
+            await set_aside(self._running, end.limited, checkpoint)
+        elif end.failure is not None:
             await self._running.write(not_compacted(checkpoint, end.failure, before))
         elif end.prefix:
             await self._rewrite(checkpoint, place, end, before)
@@ -90,6 +96,10 @@ class Compacting:
     async def go_on(self, execution: Execution) -> None:
         """Run the turn of a `compact` op."""
         run = self._running
+        if execution.retry is not None:
+            if await pause_until(run, execution.retry.until_ms):
+                await run.write(waited(run.loaded.checkpoint))
+            return
         how = run.agent.compaction or Compaction()
         before = self._tokens()
         place = self._cut(execution, how)
@@ -101,7 +111,9 @@ class Compacting:
             return
         end = await self._summary(execution, how, place)
         checkpoint = self._counted(end)
-        if end.failure is not None:
+        if end.limited is not None:
+            await set_aside(run, end.limited, checkpoint)
+        elif end.failure is not None:
             await run.write(fail(checkpoint, end.failure, now_ms=run.now_ms))
         elif end.prefix:
             await self._rewrite(checkpoint, place, end, before, ends=True)
@@ -171,6 +183,8 @@ class Compacting:
             end = await self._asked(execution, how, place, until - time.monotonic())
             if end is None:
                 return _End(usage=usage, asked=attempt)
+            if end.limited is not None:
+                return _End(usage=usage, asked=attempt - 1, limited=end.limited)
             usage += end.tail.usage
             if end.response is not None:
                 found = summarised(place, end.response, run.loaded.shown().large)
@@ -197,7 +211,7 @@ class Compacting:
         name = how.model or str(self._running.loaded.checkpoint.model)
 
         async def question(emit: Emit) -> ModelResponse:
-            return await self._running.app.model(name).respond(request, emit)
+            return await asked_within(self._running, name, request, emit, part=SUMMARY)
 
         loop = asyncio.get_running_loop()
         asked = asked_of(self._running, execution, name)

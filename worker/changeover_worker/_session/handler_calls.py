@@ -18,10 +18,11 @@ from changeover_worker._models.model import (
     TextDelta,
 )
 from changeover_worker._readable import error_text
-from changeover_worker._session.asking import ask_for, asked_again, pause_until
+from changeover_worker._session.asking import ask_for, asked_again, pause_until, set_aside
 from changeover_worker._session.handler_run import Asked, Calls
 from changeover_worker._session.held import Drain
 from changeover_worker._session.inputs import waiting_steers
+from changeover_worker._session.limiting import asked_within
 from changeover_worker._session.model_step import StepEnd
 from changeover_worker._session.running import Running
 from changeover_worker._session.signals import Moment, reached
@@ -169,15 +170,17 @@ class HandlerCalls:
                     run.loaded.checkpoint, response, end.tail, now_ms=run.now_ms
                 )
                 await self._record(asked, draft, record, end.tail)
+            elif end.limited is not None:
+                await set_aside(run, end.limited, run.loaded.checkpoint)
             elif run.held.drain_level is not Drain.NOW:
-                await self._failed(asked, end)
+                await self._failed(asked, end, name)
             if self.may_go_on and self._execution.retry is not None and not asked.answer.done():
                 continue
             return
 
-    async def _failed(self, asked: Asked, end: StepEnd) -> None:
+    async def _failed(self, asked: Asked, end: StepEnd, model: str) -> None:
         run = self._running
-        again = asked_again(run, end)
+        again = asked_again(run, end, model)
         if again is not None:
             await run.write(again, end.tail)
         else:
@@ -216,7 +219,7 @@ class HandlerCalls:
                     delta = replace(delta, phase=call.phase)
                 await emit(delta)
 
-            return await run.app.model(name).respond(request, in_phase)
+            return await asked_within(run, name, request, in_phase)
 
         return await ask_for(run, execution, question, model=name)
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 from changeover_shared._errors import ChangeoverError, TooLarge
 from changeover_shared._events import Failure, Warned
 from changeover_worker._models.assembled import Assembled
+from changeover_worker._models.gate import Limited
 from changeover_worker._models.model import Emit, ModelDelta, ModelError, ModelResponse, TextDelta
 from changeover_worker._readable import error_text
 from changeover_worker._session.heard import Hearing, readable_answer, readable_delta
@@ -36,6 +37,8 @@ class StepEnd:
     """What it leaves behind, with the tokens that it cost."""
     calls_admitted: bool = False
     """A tool call was heard, whole or in part: asking again might run it twice."""
+    limited: Limited | None = None
+    """The model was not asked: it is at its limit."""
 
     @property
     def why(self) -> Failure:
@@ -109,6 +112,8 @@ async def ask(
     answer = task.result()
     if isinstance(answer, ModelResponse):
         return StepEnd(answer, None, tail, calls)
+    if isinstance(answer, Limited):
+        return StepEnd(None, None, tail, calls, answer)
     return StepEnd(None, failure_of(answer, "model_crashed"), tail, calls)
 
 

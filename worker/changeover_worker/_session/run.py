@@ -21,6 +21,7 @@ from changeover_worker._session.commits import Stale
 from changeover_worker._session.handler_turn import HandlerTurn
 from changeover_worker._session.held import Drain
 from changeover_worker._session.inputs import next_inputs, op_of
+from changeover_worker._session.limiting import leave_place
 from changeover_worker._session.loaded import read_context
 from changeover_worker._session.running import How, Running
 from changeover_worker._session.signals import Moment, reached
@@ -100,6 +101,7 @@ class SessionRun:
         execution = run.loaded.checkpoint.execution
         run.stop_if_lost()
         if execution is not None and run.held.interrupted:
+            leave_place(run)
             await run.abort()
         elif self._may_hand_off(execution):
             await run.hand_off()

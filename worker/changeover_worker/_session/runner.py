@@ -28,6 +28,7 @@ from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._session.commits import Commits
 from changeover_worker._session.held import Held
+from changeover_worker._session.limiter import Limiter
 from changeover_worker._session.loaded import Loaded, Unreadable
 from changeover_worker._session.reader import Reader, Telling
 from changeover_worker._session.recorder import Recorder
@@ -80,6 +81,7 @@ class SessionRunner:
         self._jitter = jitter
         self._watcher = watcher
         self._threads = Threads()
+        self._limiter = Limiter(store)
         self._warned: dict[str, None] = {}
 
     async def run(self, grant: Grant, held: Held) -> RunEnd:
@@ -146,6 +148,7 @@ class SessionRunner:
             loaded=loaded,
             recorder=recorder,
             commits=commits,
+            limiter=self._limiter,
             jitter=self._jitter,
             watcher=self._watcher,
         )

@@ -16,6 +16,7 @@ from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._session.commits import Commits
 from changeover_worker._session.held import Held
+from changeover_worker._session.limiter import Limiter
 from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
@@ -43,6 +44,7 @@ class Running:
     loaded: Loaded
     recorder: Recorder
     commits: Commits
+    limiter: Limiter
     jitter: Callable[[], float]
     """Numbers from 0 to 1 that keep sessions from asking again all at once."""
     watcher: Watcher

@@ -24,8 +24,9 @@ class Asked:
     turn_id: str
     step: int
     """Its index in the turn."""
-    ending: Literal["completed", "failed", "stopped"] = "stopped"
-    """`stopped`: the session had to go, or the turn was interrupted."""
+    ending: Literal["completed", "failed", "limited", "stopped"] = "stopped"
+    """`stopped`: the session had to go, or the turn was interrupted. `limited`: it was not asked,
+    for it is at its limit."""
     error: str = ""
     """With `failed`: the kind of failure."""
     usage: Usage = field(default_factory=Usage)

@@ -34,6 +34,8 @@ MAX_ERROR: Final = 500
 """How many characters of a failure checkpoints and logs keep."""
 RETRY: Final = "retry"
 """The reason of the park, and the name of its wait."""
+LIMIT: Final = "limit"
+"""Why a model was not asked, as the checkpoint has it."""
 
 
 def retried(
@@ -42,6 +44,7 @@ def retried(
     tail: Tail,
     *,
     retries: int,
+    model: str,
     now_ms: int,
     jitter: Callable[[], float],
     may_hold: bool = True,
@@ -60,13 +63,49 @@ def retried(
     pause_ms = max(math.ceil(_longest_pause_ms(attempt) * jitter()), wish_ms)
     execution, closing = close_step(execution, StepEnding.RETRYING, tail.usage)
     why = failure.message[:MAX_ERROR]
-    retry = Retry(attempt=attempt, until_ms=now_ms + pause_ms, error=why)
+    retry = Retry(
+        attempt=attempt,
+        until_ms=now_ms + pause_ms,
+        error=why,
+        kind=failure.kind,
+        model=model,
+    )
     execution = execution.model_copy(update={"retry": retry})
     changed = checkpoint.model_copy(update={"execution": execution})
     events = (*tail.events, *closing)
     draft = Draft(CommitKind.RETRY, execution.turn_id, changed, events=events)
     holds = may_hold and pause_ms <= HELD_PAUSE_MS
     return draft if holds else parked(draft, RETRY, retry.until_ms)
+
+
+def limited(checkpoint: Checkpoint, model: str, until_ms: int, *, parks: bool) -> Draft:
+    """Have the model asked at a time, for it is at its limit: nothing was asked, so nothing counts.
+
+    `parks`: nobody waits in a slot until then.
+    """
+    before = open_execution(checkpoint)
+    execution, closing = close_step(before, StepEnding.RETRYING)
+    failed = before.retry
+    retry = Retry(
+        attempt=failed.attempt if failed else 0,
+        until_ms=until_ms,
+        error=failed.error if failed else "",
+        kind=LIMIT,
+        model=model,
+    )
+    asked = execution.model_calls - (before.step is not None)
+    execution = execution.model_copy(update={"retry": retry, "model_calls": asked})
+    changed = checkpoint.model_copy(update={"execution": execution})
+    draft = Draft(CommitKind.RETRY, execution.turn_id, changed, events=tuple(closing))
+    return parked(draft, RETRY, until_ms) if parks else draft
+
+
+def waited(checkpoint: Checkpoint) -> Draft:
+    """A turn that has no model step goes on after its pause."""
+    execution, events, closes = resumed(open_execution(checkpoint), RETRY)
+    execution = execution.model_copy(update={"retry": None})
+    changed = checkpoint.model_copy(update={"execution": execution})
+    return Draft(CommitKind.RETRY, execution.turn_id, changed, events=events, closes=closes)
 
 
 def reopened(checkpoint: Checkpoint, onward: Onward, *, now_ms: int) -> Draft:
