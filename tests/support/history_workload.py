@@ -18,7 +18,6 @@ from typing import Literal, Protocol
 
 from changeover_shared._errors import ChangeoverError, LeaseError, StoreUnavailable
 from changeover_shared._events import Delta, Event, Message, TurnAborted, TurnCompleted, TurnStarted
-from changeover_shared._policies import AnyPolicy, Debounce, wish_of
 from changeover_shared._store.keys import route_of
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import (
@@ -39,10 +38,6 @@ from changeover_shared._words import CommitKind, GiveUp, Next
 from tests.support.history_recorder import Recorder
 
 ROUTE = route_of("assistant")
-POLICIES: Sequence[AnyPolicy] = (
-    "enqueue", "steer", "join", "latest", "interrupt", "rollback", "reject",
-    Debounce("5ms", max_wait="30ms"),
-)  # fmt: skip
 SESSIONS = tuple(f"s{i}" for i in range(6))
 TTL_MS = 30_000
 PATIENCE_S = 0.5
@@ -86,13 +81,9 @@ def submission(session: str, id: str, chance: random.Random) -> Submit:
     create = Create(ROUTE, "assistant")
     if chance.random() < 0.15:
         return Submit(session, id, f"d:{id}", "ctl", "", create, may_create=False)
-    wish = wish_of(chance.choice(POLICIES))
+    policy = chance.choice(("enqueue", "enqueue", "latest", "steer", "interrupt"))
     event = Message(text=id, submission_id=id)
-    return Submit(
-        session, id, f"d:{id}", "turn", id, create,
-        policy=wish.policy, key=wish.key, quiet_ms=wish.quiet_ms, max_wait_ms=wish.max_wait_ms,
-        delay_ms=chance.choice((0, 0, 0, 0, 5, 40)), event=event,
-    )  # fmt: skip
+    return Submit(session, id, f"d:{id}", "turn", id, create, policy=policy, event=event)
 
 
 def chosen_seed() -> int:
@@ -230,9 +221,7 @@ class ClumsyWorker:
             open_inputs = work.open_inputs(self.store.clock.now_ms())
             if not open_inputs:
                 return None
-            first = open_inputs[: chance.randint(1, len(open_inputs))]
-            groups = {one.group for one in first} - {""}
-            taken = [one for one in open_inputs if one in first or one.group in groups]
+            taken = open_inputs[: chance.randint(1, len(open_inputs))]
             turn = f"t_{head.turns + 1}"
             ids = tuple(one.submission_id for one in taken)
             return Commit(
@@ -245,11 +234,6 @@ class ClumsyWorker:
             return Commit(
                 commit_id, head.rev, head.turn, CommitKind.STEP, "a step",
                 progress=True, events=step, next=chance.choice((Next.HOLD, Next.RELEASE)),
-            )  # fmt: skip
-        if not head.ctl_turn and chance.random() < 0.15:
-            return Commit(
-                commit_id, head.rev, head.turn, CommitKind.END, "given back", end="requeue",
-                next=chance.choice((Next.HOLD, Next.AUTO, Next.RELEASE)),
             )  # fmt: skip
         ids = tuple(one.submission_id for one in work.waiting if one.turn == head.turn)
         over: Event = TurnCompleted(turn_id=head.turn, submission_ids=ids)
