@@ -162,11 +162,12 @@ def op_submit(session: str, op: Op, *, submission_id: str | None, target: str = 
     )
 
 
-def checked_reason(reason: str) -> str:
-    """Return what may be said of why a turn or a session ends; raises `Invalid` or `TooLarge`."""
+def checked_reason(reason: str, *, field: str = "reason") -> str:
+    """Return what may be said of why something ends or stops, or by whom; raises `Invalid` or
+    `TooLarge`."""
     if not isinstance(reason, str):
-        raise Invalid(field="reason", reason=f"{reason!r:.80} is no text")
-    _bounded("reason", reason, MAX_REASON_BYTES, remedy="give a shorter reason")
+        raise Invalid(field=field, reason=f"{reason!r:.80} is no text")
+    _bounded(field, reason, MAX_REASON_BYTES, remedy="say it in fewer words")
     return reason
 
 

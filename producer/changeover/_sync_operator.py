@@ -122,8 +122,9 @@ class SyncOperator(SyncClient):
         Raises `StoreUnavailable` when it may not have reached every partition. May be repeated.
         """
         queue = name(queue, field="queue")
+        why, who = checked_reason(reason), checked_reason(by, field="by")
         store = self._opened()
-        said = Pause(by=by, reason=reason, since_ms=store.read_time())
+        said = Pause(by=who, reason=why, since_ms=store.read_time())
         store.upkeep.pause(queue, said.model_dump_json())
 
     def resume(self, queue: str) -> bool:
@@ -164,8 +165,9 @@ class SyncOperator(SyncClient):
         session_id, why = identifier(session, field="session"), checked_reason(reason)
         if not why.strip():
             raise Invalid(field="reason", reason="say why, for those who find it stopped")
+        who = checked_reason(by, field="by")
         store = self._opened()
-        return store.quarantine.stop(session_id, reason=why, by=checked_reason(by))
+        return store.quarantine.stop(session_id, reason=why, by=who)
 
     def redrive(
         self,
@@ -187,14 +189,17 @@ class SyncOperator(SyncClient):
         """
         if drop_input and drop_all:
             raise Invalid(field="drop_all", reason="give drop_input or drop_all, not both")
-        if isinstance(sessions, str):
-            raise Invalid(field="sessions", reason="it is several ids, not one text")
+        if sessions is not None and (
+            isinstance(sessions, str) or not isinstance(sessions, Iterable)
+        ):
+            raise Invalid(field="sessions", reason=f"{sessions!r:.80} is not several ids")
         if sessions is not None and queue is not None:
             raise Invalid(field="queue", reason="name sessions or a queue, not both")
         wanted = None if queue is None else name(queue, field="queue")
         named = None if sessions is None else [identifier(s, field="session") for s in sessions]
         drop: Drop = "all" if drop_all else "input" if drop_input else "nothing"
-        return self._redrive(named, wanted, Asked(drop, checked_reason(by), dry_run))
+        who = checked_reason(by, field="by")
+        return self._redrive(named, wanted, Asked(drop, who, dry_run))
 
     def _redrive(
         self, named: list[str] | None, queue: str | None, asked: Asked

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from changeover import Attachment, Client, Message, Submission
+from changeover import Attachment, Client, Message, Operator, Submission
 from changeover._submission import message_submit, op_submit
 from changeover_shared._errors import Invalid, TooLarge
 from changeover_shared._identifiers import id_time_ms
@@ -161,6 +161,29 @@ async def test_a_reason_over_its_limit_is_too_large() -> None:
     for refusing in (client.interrupt, client.close_session):
         with pytest.raises(TooLarge):
             await refusing("s:1", reason="x" * 1025)
+
+
+@pytest.mark.parametrize("said", [None, 5, "half a pair \ud83d", "x" * 1025])
+@pytest.mark.parametrize("field", ["reason", "by"])
+async def test_why_and_by_whom_something_is_stopped_is_text_of_some_length(
+    field: str, said: Any
+) -> None:
+    """The journal and the list of queues show it. A pause with such a reason was a bug."""
+    operator = Operator(NOWHERE)
+    given: Any = {"reason": "why", "by": "ann", field: said}
+    for refusing in (operator.pause, operator.quarantine):
+        with pytest.raises((Invalid, TooLarge)) as caught:
+            await refusing("assistant", **given)
+        assert field in str(caught.value)
+    if field == "by":
+        with pytest.raises((Invalid, TooLarge)):
+            operator.redrive(["web:1"], by=said)
+
+
+@pytest.mark.parametrize("sessions", ["web:1", 5, b"web:1"])
+def test_what_is_not_several_ids_is_let_go_of_nowhere(sessions: Any) -> None:
+    with pytest.raises(Invalid):
+        Operator(NOWHERE).redrive(sessions)
 
 
 def test_absent_metadata_keeps_and_empty_metadata_clears() -> None:
