@@ -33,6 +33,7 @@ from changeover_shared._ops import (
 )
 from changeover_shared._results import Cancelled, Interrupted, Outcome, Receipt, Refused
 from changeover_shared._store.records import NoTurn, Submit, Submitted
+from changeover_shared._tracing import submitting
 from changeover_shared._units import Duration, duration
 from changeover_shared._words import Ending
 
@@ -54,9 +55,9 @@ class Client(Planner):
         `IdExpired`, and `StoreUnavailable` or `NotDurable`, whose `submission_id` is the one to
         repeat with.
         """
-        return await self._send(
-            message_submit(submission(session, message, options), self._settings)
-        )
+        wanted = submission(session, message, options)
+        with submitting(session, wanted.id):
+            return await self._send(message_submit(wanted, self._settings))
 
     def submit_many(
         self, items: AsyncItems, *, in_flight: int = 1000

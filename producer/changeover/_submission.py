@@ -19,6 +19,7 @@ from changeover_shared._ops import MessageOp, Op, class_of, digest, encode_op
 from changeover_shared._policies import AnyPolicy, Debounce
 from changeover_shared._settings import Durability, Settings
 from changeover_shared._store.records import Create, Submit
+from changeover_shared._tracing import here
 from changeover_shared._units import Duration, milliseconds
 
 MAX_ATTACHMENTS = 16
@@ -118,6 +119,8 @@ def message_submit(wanted: Submission, settings: Settings) -> Submit:
     session_id = identifier(wanted.session, field="session")
     submission_id = identifier(wanted.id, field="id")
     message = checked_message(wanted, settings)
+    if trace := here():
+        message = message.model_copy(update={"op": message.op.model_copy(update={"trace": trace})})
     due_ms, delay_ms = _time(wanted)
     return message.submit(session_id, submission_id, due_ms=due_ms, delay_ms=delay_ms)
 

@@ -34,6 +34,7 @@ from changeover_shared._ops import (
 )
 from changeover_shared._results import Cancelled, Interrupted, Outcome, Receipt, Refused
 from changeover_shared._store.records import NoTurn, Submit, Submitted
+from changeover_shared._tracing import submitting
 from changeover_shared._units import Duration, duration
 from changeover_shared._words import Ending
 
@@ -53,7 +54,9 @@ class SyncClient(SyncPlanner):
         `IdExpired`, and `StoreUnavailable` or `NotDurable`, whose `submission_id` is the one to
         repeat with.
         """
-        return self._send(message_submit(submission(session, message, options), self._settings))
+        wanted = submission(session, message, options)
+        with submitting(session, wanted.id):
+            return self._send(message_submit(wanted, self._settings))
 
     def submit_many(self, items: Items, *, in_flight: int = 1000) -> Generator[Receipt | Refused]:
         """Submit any number of messages; answers in their order, one each.

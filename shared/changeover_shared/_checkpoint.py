@@ -105,6 +105,8 @@ class Execution(Wire):
     """The channels that its messages name, each once, in the order in which they were taken."""
     takeovers: Count = 0
     """How often its worker was replaced without having handed it off."""
+    trace: str = ""
+    """The span of its newest holder, as a W3C `traceparent`; '' if that did not trace."""
     usage: Usage = Usage()
 
     @model_validator(mode="after")

@@ -27,6 +27,9 @@ class MessageOp(Wire):
     """What its turn may use, if that is less than the agent allows."""
     reply_to: str | None = None
     """The channel that the answer goes to."""
+    trace: str = ""
+    """The span that sent it, as a W3C `traceparent`. Not part of the content: who sends it again
+    does so in another span."""
 
 
 class SetModelOp(Wire):
@@ -87,7 +90,8 @@ def decode_op(body: bytes | str) -> Op:
 
 def encode_op(op: Op) -> str:
     """Write an op as JSON; its `type` always stands in it."""
-    return op.model_dump_json()
+    untraced = {"trace"} if isinstance(op, MessageOp) and not op.trace else None
+    return op.model_dump_json(exclude=untraced)
 
 
 def class_of(op: Op) -> SubmissionClass:
@@ -100,5 +104,5 @@ def digest(op: Op) -> str:
 
     Defaults are left out, so that a release with one more optional field agrees with this one.
     """
-    content = f"{op.type} {op.model_dump_json(exclude_defaults=True)}"
+    content = f"{op.type} {op.model_dump_json(exclude_defaults=True, exclude={'trace'})}"
     return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from changeover_worker._process.counted_log import TURNS
 from changeover_worker._process.instruments import Instruments
-from changeover_worker._session.watching import Asked, Called
+from changeover_worker._session.watching import UNWATCHED, Asked, Called, SessionWatch
 
 
 class SessionCounts:
@@ -75,3 +75,7 @@ class SessionCounts:
     def first_text(self, agent: str, seconds: float) -> None:
         """Count the beginning of an answer."""
         self._first_text.labels(agent).observe(seconds)
+
+    def session(self, session_id: str, agent: str, fence: int) -> SessionWatch:
+        """Turns are counted by what the log says of them."""
+        return UNWATCHED

@@ -26,6 +26,7 @@ from changeover_shared._settings import Settings
 from changeover_worker._app import App
 from changeover_worker._process import last_resort
 from changeover_worker._process.last_resort import LastResort
+from changeover_worker._process.watchers import trace_as_environment_says
 from changeover_worker._process.worker import Worker, WorkerEnd
 
 _ORPHANED_S = 1.0
@@ -48,6 +49,7 @@ def serve(
     """
     # A turn leaves no cycles behind, and what is imported lives as long as the process: looking
     # for garbage as often as Python does by default was a tenth of a worker's time.
+    trace_as_environment_says(log)
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)

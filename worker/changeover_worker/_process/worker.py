@@ -47,6 +47,7 @@ from changeover_worker._process.summons import Summons
 from changeover_worker._process.sweep import Sweep
 from changeover_worker._process.vitals import Vitals
 from changeover_worker._process.watch import Watch
+from changeover_worker._process.watchers import watcher_of
 from changeover_worker._session.runner import SessionRunner
 
 LAST_S = 5.0
@@ -261,7 +262,7 @@ class Worker:
             self._settings,
             self._log,
             resources=resources,
-            watcher=self.meters.sessions,
+            watcher=watcher_of(self.meters.sessions),
         )
         return Sessions(
             runner,

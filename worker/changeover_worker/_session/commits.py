@@ -25,6 +25,7 @@ from changeover_worker._session.loaded import Loaded
 from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.signals import Moment, reached
 from changeover_worker._session.standstill import Standstill
+from changeover_worker._session.watching import UNWATCHED, SessionWatch
 from changeover_worker._tools.threads import WAIT_S
 from changeover_worker._tools.tool import Tool
 from changeover_worker._turn.at_once import refuse
@@ -59,6 +60,7 @@ class Commits:
         held: Held,
         loaded: Loaded,
         agent: Agent,
+        watch: SessionWatch = UNWATCHED,
     ) -> None:
         self._store = store
         self._step_ms = round(settings.step_timeout.total_seconds() * 1000)
@@ -68,6 +70,7 @@ class Commits:
         self._held = held
         self._loaded = loaded
         self._agent = agent
+        self.watch = watch
         self.written = 0
         self.turns = 0
         self.failed_turns = 0
@@ -144,6 +147,8 @@ class Commits:
 
     async def _try(self, draft: Draft) -> CommitRefused | None:
         session_id = self._loaded.session_id
+        ending = "" if draft.end is None else draft.end.value
+        draft = draft.traced(self.watch.sees(draft.checkpoint.execution, ending))
         draft = forget_streamed(draft, self._store.clock.now_ms()).placed_after(
             self._loaded.transcript_n
         )

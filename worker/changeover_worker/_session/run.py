@@ -11,7 +11,7 @@ from typing import Final
 from changeover_shared._checkpoint import Execution
 from changeover_shared._errors import PayloadDamaged
 from changeover_shared._events import Failure
-from changeover_shared._ops import InterruptOp, ResumeSessionOp, RollbackOp, TurnOp
+from changeover_shared._ops import InterruptOp, MessageOp, ResumeSessionOp, RollbackOp, TurnOp
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import InboxEntry
 from changeover_shared._words import GiveUp, Status
@@ -71,6 +71,7 @@ class SessionRun:
         rereads = 0
         while True:
             before = run.commits.written
+            run.commits.watch.sees(run.loaded.checkpoint.execution)
             try:
                 await move()
                 move = self._next
@@ -156,9 +157,13 @@ class SessionRun:
                 turn_id=turn_id,
                 now_ms=now_ms,
             )
+        first = Taken(entry.n, entry.submission_id, op, await self._context_of(op))
+        for one in (first, *more):
+            if isinstance(one.op, MessageOp):
+                self._running.commits.watch.heard(one.submission_id, one.op.trace)
         return start(
             checkpoint,
-            Taken(entry.n, entry.submission_id, op, await self._context_of(op)),
+            first,
             self._setup,
             more=more,
             turn_id=turn_id,

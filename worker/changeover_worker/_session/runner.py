@@ -35,7 +35,7 @@ from changeover_worker._session.recorder import Recorder
 from changeover_worker._session.retention import trim_if_due
 from changeover_worker._session.run import SessionRun
 from changeover_worker._session.running import Running
-from changeover_worker._session.watching import NOBODY, Watcher
+from changeover_worker._session.watching import NOBODY, SessionWatch, Watcher
 from changeover_worker._session.writer import Writer
 from changeover_worker._tools.threads import Threads
 from changeover_worker._turn.execution import may_have_run
@@ -102,6 +102,19 @@ class SessionRunner:
             await telling.end(urgent=urgent)
 
     async def _run(self, grant: Grant, held: Held, reader: Reader | None) -> RunEnd:
+        lease = grant.lease
+        watch = self._watcher.session(lease.session_id, grant.head.agent, lease.fence)
+        how = "stopped"
+        try:
+            end = await self._run_watched(grant, held, reader, watch)
+            how = end.how
+            return end
+        finally:
+            watch.end(how)
+
+    async def _run_watched(
+        self, grant: Grant, held: Held, reader: Reader | None, watch: SessionWatch
+    ) -> RunEnd:
         loaded = Loaded(self._store, grant.lease.session_id)
         recorder = Recorder(Writer(self._store, held, reader))
         run: SessionRun | None = None
@@ -115,7 +128,7 @@ class SessionRunner:
             await loaded.take_over(grant)
             self._log_taken(grant, loaded, agent)
             await trim_if_due(self._store, self._settings, loaded.session_id, grant.head)
-            run = SessionRun(self._running(agent, held, loaded, recorder))
+            run = SessionRun(self._running(agent, held, loaded, recorder, watch))
             how = await run.to_its_end()
             return RunEnd(how, run.turns, run.failed_turns)
         except LeaseError as why:
@@ -126,7 +139,9 @@ class SessionRunner:
             self._log.exception("warning", code="session_crashed", session=loaded.session_id)
             return _ended("crashed", run, why)
 
-    def _running(self, agent: Agent, held: Held, loaded: Loaded, recorder: Recorder) -> Running:
+    def _running(
+        self, agent: Agent, held: Held, loaded: Loaded, recorder: Recorder, watch: SessionWatch
+    ) -> Running:
         commits = Commits(
             self._store,
             self._settings,
@@ -135,6 +150,7 @@ class SessionRunner:
             held=held,
             loaded=loaded,
             agent=agent,
+            watch=watch,
         )
         return Running(
             app=self._app,

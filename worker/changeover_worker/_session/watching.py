@@ -6,11 +6,12 @@ and must not wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
+from changeover_shared._checkpoint import Execution
 from changeover_shared._items import Usage
 
 
@@ -46,6 +47,39 @@ class Called:
     """`error`: its result says so. `unknown`: it may have run. `stopped`: it has no result."""
 
 
+class SessionWatch(Protocol):
+    """Is told of one held session's turns."""
+
+    def heard(self, submission_id: str, sent_by: str) -> None:
+        """A turn is about to take a submission, which this span has sent; '' if none is known."""
+        ...
+
+    def sees(self, execution: Execution | None, ending: str = "") -> str:
+        """The turn that is open from here on, and how the one before has ended; what the
+        checkpoint should say of its span."""
+        ...
+
+    def end(self, how: str) -> None:
+        """The session is held no more."""
+        ...
+
+
+class Unwatched:
+    """Leaves checkpoints as they are."""
+
+    def heard(self, submission_id: str, sent_by: str) -> None:
+        """Nothing."""
+
+    def sees(self, execution: Execution | None, ending: str = "") -> str:
+        """What is there."""
+        return "" if execution is None else execution.trace
+
+    def end(self, how: str) -> None:
+        """Nothing."""
+
+
+UNWATCHED: Final = Unwatched()
+
 UNKNOWN_TOOL: Final = "unknown_tool"
 
 
@@ -64,6 +98,10 @@ class Watcher(Protocol):
         """A turn has begun to answer, so long after it began."""
         ...
 
+    def session(self, session_id: str, agent: str, fence: int) -> SessionWatch:
+        """Whom to tell of the turns of a session that was granted."""
+        ...
+
 
 class Nobody:
     """Is told nothing."""
@@ -79,33 +117,38 @@ class Nobody:
     def first_text(self, agent: str, seconds: float) -> None:
         """Nothing."""
 
+    def session(self, session_id: str, agent: str, fence: int) -> SessionWatch:
+        """Nobody either."""
+        return UNWATCHED
+
 
 NOBODY: Final = Nobody()
 
 
 class Watchers:
-    """Tells several."""
+    """Tells one who counts, and one who traces."""
 
-    def __init__(self, watchers: Sequence[Watcher]) -> None:
-        self._watchers = tuple(watchers)
+    def __init__(self, counts: Watcher, traces: Watcher) -> None:
+        self._counts = counts
+        self._traces = traces
 
     @contextmanager
     def asking(self, asked: Asked) -> Iterator[None]:
-        """Tell each of them."""
-        with ExitStack() as stack:
-            for one in self._watchers:
-                stack.enter_context(one.asking(asked))
+        """Tell both."""
+        with self._counts.asking(asked), self._traces.asking(asked):
             yield
 
     @contextmanager
     def calling(self, called: Called) -> Iterator[None]:
-        """Tell each of them."""
-        with ExitStack() as stack:
-            for one in self._watchers:
-                stack.enter_context(one.calling(called))
+        """Tell both."""
+        with self._counts.calling(called), self._traces.calling(called):
             yield
 
     def first_text(self, agent: str, seconds: float) -> None:
-        """Tell each of them."""
-        for one in self._watchers:
-            one.first_text(agent, seconds)
+        """Tell both."""
+        self._counts.first_text(agent, seconds)
+        self._traces.first_text(agent, seconds)
+
+    def session(self, session_id: str, agent: str, fence: int) -> SessionWatch:
+        """Turns are traced alone."""
+        return self._traces.session(session_id, agent, fence)

@@ -134,6 +134,14 @@ class Draft:
             untaken=self.untaken and self.untaken.after(events),
         )
 
+    def traced(self, trace: str) -> Draft:
+        """The same with an open turn that names this span."""
+        execution = self.checkpoint.execution
+        if execution is None or execution.trace == trace:
+            return self
+        changed = execution.model_copy(update={"trace": trace})
+        return replace(self, checkpoint=self.checkpoint.model_copy(update={"execution": changed}))
+
     def placed_after(self, transcript_n: int) -> Draft:
         """The same with its turn's record naming the items that the turn has written."""
         if self.record is None:
