@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from changeover_worker._process.service import ServiceManager
+from changeover_worker._process.service import ServiceManager, Standing
 
 
 @pytest.fixture
@@ -84,3 +84,25 @@ def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) ->
     for _ in range(1000):  # Many more than a socket's buffer takes.
         service.ready("x" * 1000)
     assert told(manager)[0] == "READY=1"
+
+
+async def test_the_watchdog_is_not_fed_by_what_does_not_live(manager: socket.socket) -> None:
+    service = ServiceManager.of(environment(manager, WATCHDOG_USEC="30000000"))
+    standings = [
+        Standing(live=False, ready=False, doing="starting"),
+        Standing(live=False, ready=True, doing="blocked"),
+        Standing(live=True, ready=True, doing="works"),
+    ]
+    looks = iter(standings)
+
+    async def look() -> Standing:
+        found = next(looks, None)
+        if found is None:
+            raise EOFError
+        return found
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(EOFError):
+        patch.setattr("changeover_worker._process.service.TELL_S", 0.0)
+        await service.keep_telling(look)
+    assert told(manager) == ["READY=1", "STATUS=blocked"]
+    assert told(manager) == ["WATCHDOG=1"]

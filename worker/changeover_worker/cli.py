@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from changeover_worker._app_loading import AppBroken, load_app
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
 from changeover_worker._process.serve import serve
+from changeover_worker._process.service import ServiceManager
 from changeover_worker._process.supervisor import Supervisor
 
 _PASSED_ON = (
@@ -93,9 +95,10 @@ def worker(
         )
         url = redis_url(redis, settings)
         log = make_log(settings)
+        service = ServiceManager.of(os.environ)
         target = _target(settings)
         if settings.processes > 1:
-            code = asyncio.run(_supervise(target, settings, url, log, burst=burst))
+            code = asyncio.run(_supervise(target, settings, url, log, service, burst=burst))
         else:
             code = serve(
                 load_app(target),
@@ -105,6 +108,7 @@ def worker(
                 incarnation=incarnation,
                 parent=parent,
                 burst=burst,
+                service=service,
             )
     except (SetupError, Invalid) as error:
         _refuse(error, MENDABLE if dev and mendable(error) else MISCONFIGURED)
@@ -141,7 +145,13 @@ def _refuse(error: Exception, code: int) -> NoReturn:
 
 
 async def _supervise(
-    target: str, settings: Settings, url: str, log: FilteringBoundLogger, *, burst: bool
+    target: str,
+    settings: Settings,
+    url: str,
+    log: FilteringBoundLogger,
+    service: ServiceManager,
+    *,
+    burst: bool,
 ) -> int:
     supervisor = Supervisor(
         child_command(target, settings, burst=burst),
@@ -150,6 +160,7 @@ async def _supervise(
         name=settings.worker_name or default_name(),
         burst=burst,
         log=log,
+        service=service,
         # Not on the command line, where everybody could read a password in it.
         environment={"CHANGEOVER_REDIS_URL": url},
     )

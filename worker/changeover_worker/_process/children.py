@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from changeover_worker._process.instruments import CONTENT_TYPE
 from changeover_worker._process.probes import Answer, Routes, said
+from changeover_worker._process.service import Standing
 
 PATIENCE_S: Final = 2.0
 """How long a child may take to answer, of the time that the parent has for its own answer."""
@@ -64,6 +65,14 @@ class Children:
             "/status": self._status,
             "/metrics": self._metrics,
         }
+
+    async def standing(self) -> Standing:
+        """How they are together."""
+        live, ready = await self._livez(), await self._readyz()
+        running, all_of = len(self._alive()), len(self._sockets)
+        draining = self._draining()
+        doing = f"draining, {running} of {all_of} workers left" if draining else _workers(all_of)
+        return Standing(live.status == 200, ready.status == 200, doing, draining)
 
     async def _livez(self) -> Answer:
         """One child that is not live is enough: nothing else restarts it. One that has died is
@@ -145,6 +154,10 @@ class _Families:
     def collect(self) -> Iterable[Metric]:
         """The families."""
         return self._families
+
+
+def _workers(count: int) -> str:
+    return f"{count} {'worker' if count == 1 else 'workers'}"
 
 
 def _reasons(bad: Mapping[str, Said]) -> str:

@@ -26,6 +26,7 @@ from changeover_shared._settings import Settings
 from changeover_worker._app import App
 from changeover_worker._process import last_resort
 from changeover_worker._process.last_resort import LastResort
+from changeover_worker._process.service import ServiceManager
 from changeover_worker._process.watchers import trace_as_environment_says
 from changeover_worker._process.worker import Worker, WorkerEnd
 
@@ -41,6 +42,7 @@ def serve(
     incarnation: str | None = None,
     parent: int | None = None,
     burst: bool = False,
+    service: ServiceManager | None = None,
 ) -> int:
     """Run a worker until it is drained; the exit code. Takes over the process's signals.
 
@@ -54,7 +56,7 @@ def serve(
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(app, settings, url, log, incarnation, parent, burst))
+        return runner.run(_serve(app, settings, url, log, incarnation, parent, burst, service))
 
 
 async def _serve(
@@ -65,8 +67,11 @@ async def _serve(
     incarnation: str | None,
     parent: int | None,
     burst: bool,
+    service: ServiceManager | None,
 ) -> int:
-    worker = Worker(app, settings, url, incarnation=incarnation, burst=burst, log=log)
+    worker = Worker(
+        app, settings, url, incarnation=incarnation, burst=burst, log=log, service=service
+    )
     stop = _Stop(worker, LastResort(log), settings)
     worker.on_order = stop.ordered
     _heed_signals(worker, stop)

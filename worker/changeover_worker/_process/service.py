@@ -6,13 +6,32 @@ to stop: what cannot be sent is dropped.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 EXTEND_S = 5.0
 """For how long a worker that hands off asks to be left alone, each time; it asks once a second."""
+
+TELL_S = 1.0
+"""How often it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a process is."""
+
+    live: bool
+    ready: bool
+    doing: str
+    """What people are shown."""
+    draining: bool = False
+
+
+Look = Callable[[], Awaitable[Standing]]
 
 
 class ServiceManager:
@@ -32,6 +51,26 @@ class ServiceManager:
         for_process = environment.pop("WATCHDOG_PID", "")
         mine = for_process in ("", str(os.getpid()))
         return cls(address or None, watched=watched and mine)
+
+    @property
+    def listens(self) -> bool:
+        """Whether there is one."""
+        return self._address is not None
+
+    async def keep_telling(self, look: Look) -> None:
+        """Tell it once a second how the process is; never returns. The watchdog is fed from here,
+        so the loop that runs this must be one that proves something by running."""
+        was_ready = False
+        while True:
+            found = await look()
+            if found.draining:
+                self.stopping(found.doing)
+            elif found.ready and not was_ready:
+                was_ready = True
+                self.ready(found.doing)
+            if found.live:
+                self.alive()
+            await asyncio.sleep(TELL_S)
 
     def ready(self, status: str) -> None:
         """The start is over, and it succeeded."""

@@ -13,7 +13,7 @@ import signal
 import time
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -28,6 +28,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._process.children import Children
 from changeover_worker._process.farewell import FAREWELL_S, close
 from changeover_worker._process.probes import answering
+from changeover_worker._process.service import ServiceManager
 
 QUICK_S: Final = 10.0
 """A child that dies sooner is replaced more slowly each time."""
@@ -70,6 +71,7 @@ class Supervisor:
         name: str,
         burst: bool,
         log: FilteringBoundLogger,
+        service: ServiceManager | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """`command` starts one worker; its `--name` and `--incarnation` are added. Raises
@@ -82,6 +84,7 @@ class Supervisor:
         self._final = {DONE, FORCED, ENDED_BADLY} if burst else set[int]()
         """Exit codes of children that have done what they were there for."""
         self._log = log
+        self._service = service or ServiceManager()
         self._environment = {**os.environ, **(environment or {})}
         self._sockets: Mapping[str, str] = {}
         """Where each child answers to probes, if anybody asks."""
@@ -97,9 +100,14 @@ class Supervisor:
         Raises `SetupError` or `StoreUnavailable` before a child is started.
         """
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._answering(stack))
+            children = self._asked_children(stack)
+            await stack.enter_async_context(
+                answering(self._settings.health_bind, children.routes(), self._log)
+            )
             store = await LeaseStore.open(self._url, self._settings, name=self._incarnation)
             stack.push_async_callback(close, store)
+            telling = asyncio.create_task(self._service.keep_telling(children.standing))
+            stack.callback(telling.cancel)
             async with asyncio.TaskGroup() as group:
                 for name in self._names:
                     group.create_task(self._keep(name, store), name=name)
@@ -111,18 +119,16 @@ class Supervisor:
             if self._stopping.is_set() or number is signal.SIGQUIT:
                 self._stop_with = signal.SIGQUIT
             self._stopping.set()
+            self._service.stopping("draining")
         for child in self._children.values():
             _send(child, _as_sent(number))
 
-    def _answering(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[None]:
-        """Answer to probes for all children, if that was asked for. Raises `BindFailed` when it is
-        entered."""
-        bind = self._settings.health_bind
-        if bind != OFF:
+    def _asked_children(self, stack: AsyncExitStack) -> Children:
+        """The children as they answer; they listen if anybody asks."""
+        if self._settings.health_bind != OFF or self._service.listens:
             directory = stack.enter_context(TemporaryDirectory(prefix="changeover-"))
             self._sockets = {name: f"{directory}/{i}" for i, name in enumerate(self._names, 1)}
-        children = Children(self._sockets, self._children.keys, self._stopping.is_set)
-        return answering(bind, children.routes(), self._log)
+        return Children(self._sockets, self._children.keys, self._stopping.is_set)
 
     def _environment_of(self, name: str) -> Mapping[str, str]:
         path = self._sockets.get(name)

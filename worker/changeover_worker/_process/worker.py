@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ from changeover_worker._process.balance import Balance
 from changeover_worker._process.burst import Burst
 from changeover_worker._process.claims import ClaimLoop
 from changeover_worker._process.farewell import FAREWELL_S, close
-from changeover_worker._process.keeper import LeaseKeeper
+from changeover_worker._process.keeper import Beside, LeaseKeeper
 from changeover_worker._process.liveness import Verdict
 from changeover_worker._process.log import make_log
 from changeover_worker._process.meters import Meters
@@ -40,6 +40,7 @@ from changeover_worker._process.probes import answering
 from changeover_worker._process.reports import Reports
 from changeover_worker._process.resources import resources_of
 from changeover_worker._process.server import checked_server
+from changeover_worker._process.service import ServiceManager, Standing
 from changeover_worker._process.sessions import Sessions
 from changeover_worker._process.silence import Silence
 from changeover_worker._process.slots import Slots
@@ -78,6 +79,7 @@ class Worker:
         incarnation: str | None = None,
         burst: bool = False,
         log: FilteringBoundLogger | None = None,
+        service: ServiceManager | None = None,
     ) -> None:
         """Check what can be checked without Redis; raises `Invalid` or `SetupError`."""
         app.check()
@@ -86,6 +88,7 @@ class Worker:
         self._url = url
         self.incarnation = incarnation or new_incarnation(settings.worker_name or default_name())
         self._burst = burst
+        self._service = service or ServiceManager()
         self.meters = Meters()
         """What it counts. From any thread."""
         self._log = self.meters.log.hearing(log or make_log(settings))
@@ -201,7 +204,25 @@ class Worker:
             summons=summons,
             deaf=self._slots.closed.is_set,
             log=self._log,
-            beside=() if self._settings.health_bind == OFF else (self.meters.fleet.keep_reading,),
+            beside=tuple(self._beside_the_keeper()),
+        )
+
+    def _beside_the_keeper(self) -> Iterator[Beside]:
+        if self._settings.health_bind != OFF:
+            yield self.meters.fleet.keep_reading
+        if self._service.listens:
+            yield lambda store: self._service.keep_telling(self._standing)
+
+    async def _standing(self) -> Standing:
+        draining = self._progress()
+        doing = f"{self._slots.count} of {self._settings.concurrency} slots taken"
+        if draining is not None:
+            doing = f"draining {draining.left} of {draining.sessions}"
+        return Standing(
+            live=self.liveness().live,
+            ready=self._ready,
+            doing=doing,
+            draining=self._drain_asked.is_set(),
         )
 
     def _answering(self, keeper: LeaseKeeper) -> AbstractAsyncContextManager[None]:
@@ -356,6 +377,7 @@ class Worker:
             grace_ms=round(self._grace_s * 1000),
             since_ms=self._now_ms(),
         )
+        self._service.stopping(f"draining {sessions.count} of {sessions.count}")
         keeper.announce()
         self._slots.close()
         sessions.drain()
