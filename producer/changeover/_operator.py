@@ -65,8 +65,9 @@ class Operator(Client):
         each is `drained`, `silent` or `gone`; who stops to listen leaves the drain going on. A
         worker is named as `workers` does, or by its incarnation; one that starts under the same
         name afterwards is not meant. `grace` is how long to wait for step boundaries, by default
-        what each worker was told; said again, a shorter one counts. Raises `UnknownWorker`,
-        `Invalid`, and `StoreUnavailable`: who was told before stops all the same.
+        what each worker was told; said again, a shorter one counts. An outage of Redis is ridden
+        out for 30 s. Raises `UnknownWorker`, `Invalid`, and `StoreUnavailable`: who was told before
+        stops all the same.
         """
         if worker is not None and build is not None:
             raise Invalid(field="build", reason="name a worker or a build, not both")

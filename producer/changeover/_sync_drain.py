@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import Final
 
 from changeover._fleet_health import judged
-from changeover_shared._errors import Invalid, UnknownWorker
+from changeover_shared._errors import Invalid, StoreUnavailable, UnknownWorker
 from changeover_shared._results import DrainProgress, Evicted, WorkerInfo
 from changeover_shared._settings import Settings
 from changeover_shared._store.records import Order
@@ -17,6 +17,8 @@ from changeover_shared._store.sync_store import SyncStore
 LOOK_S: Final = 0.2
 GONE_MS: Final = 2_000
 """How long a worker that has left the registry is given to say how it drained."""
+PATIENCE_S: Final = 30.0
+"""How long an outage of Redis is ridden out while workers drain."""
 OVER: Final = ("drained", "silent", "gone")
 """States after which nothing more is to be said of a worker."""
 
@@ -56,11 +58,18 @@ def drain(
         last[one.incarnation] = asked
         yield asked
     missing_ms: dict[str, int] = {}
+    answered_at = time.monotonic()
     while last:
         time.sleep(LOOK_S)
-        registry = store.workers()
-        answers = store.orders.read(list(last))
-        now_ms = store.read_time()
+        try:
+            registry = store.workers()
+            answers = store.orders.read(list(last))
+            now_ms = store.read_time()
+        except StoreUnavailable:
+            if time.monotonic() - answered_at > PATIENCE_S:
+                raise
+            continue
+        answered_at = time.monotonic()
         known = {one.incarnation: one for one in judged(registry, now_ms, settings)}
         for before, answer in zip(list(last.values()), answers, strict=True):
             name = before.incarnation

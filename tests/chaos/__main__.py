@@ -24,6 +24,7 @@ from changeover_shared._store.sync_store import SyncStore
 from tests.chaos.everything import rage_with_everything
 from tests.chaos.failovers import fail_over_all
 from tests.chaos.frozen import freeze_often
+from tests.chaos.replacements import replace_workers
 from tests.chaos.storms import STORMS, named, storm_all
 from tests.chaos.sweeps import sweep_all
 from tests.support.main_job import ended, load, start_worker, supplier
@@ -45,6 +46,9 @@ FAILOVERS = "failovers"
 """The storm over a Sentinel group, with replicas waited for and without, and over a Cluster."""
 TIMES = 10
 """How many failovers each of them has."""
+REPLACEMENTS = "replacements"
+"""The storm that replaces workers while sessions stream."""
+REPLACED = 30
 
 
 class Fleet:
@@ -122,7 +126,7 @@ def say(line: str) -> None:
 
 def storms_of(name: str) -> list[str]:
     """The storms that an option names."""
-    found = [name] if name in (FROZEN, FAILOVERS, EVERYTHING) else named(name)
+    found = [name] if name in (FROZEN, FAILOVERS, EVERYTHING, REPLACEMENTS) else named(name)
     if not found:
         raise argparse.ArgumentTypeError(f"no storm is called {name!r}")
     return found
@@ -131,7 +135,7 @@ def storms_of(name: str) -> list[str]:
 def main() -> int:
     """Parse, rage, report."""
     parser = argparse.ArgumentParser(prog="make chaos")
-    known = [*STORMS, EVERYTHING, FROZEN, FAILOVERS]
+    known = [*STORMS, EVERYTHING, FROZEN, FAILOVERS, REPLACEMENTS]
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument(
@@ -152,6 +156,8 @@ def main() -> int:
         found += freeze_often(FREEZES, options.seed, say)
     if FAILOVERS in wanted:
         found += fail_over_all(TIMES, options.seed, say)
+    if REPLACEMENTS in wanted:
+        found += replace_workers(REPLACED, options.seed, say)
     for line in found:
         say(f"BROKEN {line}")
     say("every promise held" if not found else f"{len(found)} broken promises")
