@@ -277,10 +277,13 @@ class WaitTimeout(RequestError):
     code = "wait_timeout"
 
     def __init__(self, *, receipt: Receipt, waited: timedelta, due: datetime | None = None) -> None:
-        goes_on = "it goes on" if due is None else f"it is due at {due.isoformat()}"
+        self._goes_on = "it goes on"
+        if due is not None:
+            when = due.isoformat(timespec="seconds").replace("+00:00", "Z")
+            self._goes_on = f"it is due at {when}"
         super().__init__(
             f"submission {receipt.submission_id!r} of session {receipt.session_id!r} has not ended "
-            f"after {waited.total_seconds():g} s; {goes_on}; wait again with "
+            f"after {waited.total_seconds():g} s; {self._goes_on}; wait again with "
             f"client.wait({receipt.session_id!r}, {receipt.submission_id!r})"
         )
         self.receipt = receipt

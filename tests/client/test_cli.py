@@ -219,6 +219,7 @@ def test_the_json_of_one_thing_is_one_object(
         SESSION,
         VIEW,
     )
+    assert run("--version").out == run("version").out
     assert set(run("version", "--json").json) == {"version", "python", "redis_py"}
     assert set(run("version", "--redis", url, "--json").json["redis"]) == {
         "url", "server", "mode", "aof", "maxmemory_policy", "prefix", "partitions",
@@ -342,6 +343,19 @@ def test_an_interrupt_without_a_turn_is_told_to_followers_in_words(run: Run, ses
     run("cancel", session, "m1")
     told = run("follow", session, "--from", "start", "--until", "m1")
     assert "── warning: a request to stop the turn came while none was running ──" in told.out
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("pause", "pause [OPTIONS] {QUEUE}"),
+        ("quarantine", "quarantine [OPTIONS] [SESSION]"),
+        ("redrive", "redrive [OPTIONS] [SESSION]..."),
+        ("drain", "drain [OPTIONS] [WORKER]"),
+    ],
+)
+def test_help_says_how_a_command_is_written(run: Run, command: str, usage: str) -> None:
+    assert f"Usage: changeover {usage} " in run(command, "--help").out
 
 
 @pytest.mark.parametrize("command", ["worker", "dev", "demo", "chat"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,7 +51,13 @@ def test_a_message_is_sent_for_later_and_shown(run: Run) -> None:
     _, told, _ = run("show", "t:1", "--inbox", "--json")
     assert json.loads(told)["items"][0]["due_at_ms"] == 1_798_790_400_000
     _, told, _ = run("sessions")
-    assert "submission m1 until 2027-01-01T08:00:00Z" in told
+    assert "submission m1 until 2027-01-01T08:00:00Z   " in told
+    assert run("submit", "t:1", "and later", "--at", "2027-01-01T10:00+01:00", "--id", "m2")[0] == 0
+    _, told, _ = run("sessions")
+    assert "submission m1 until 2027-01-01T08:00:00Z, ...   " in told
+    assert "m2" not in told
+    assert "m2 until 2027-01-01T09:00:00Z\n" in run("show", "t:1")[1]
+    assert run("cancel", "t:1", "m2")[0] == 0
     _, told, _ = run("explain", "t:1")
     assert told.startswith("t:1 waits for its time: due in ")
     assert "[scheduled]" in told
@@ -60,7 +67,7 @@ def test_a_message_is_sent_for_later_and_shown(run: Run) -> None:
 def test_a_wait_that_is_given_up_says_when_it_is_due(run: Run) -> None:
     code, _, told = run("submit", "t:2", "later", "--delay", "1h", "--wait", "--timeout", "0s")
     assert code == 6
-    assert "it is due at " in told
+    assert re.search(r"; it is due at [0-9-]{10}T[0-9:]{8}Z; changeover follow t:2 ", told)
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,8 @@ RAISED: list[tuple[ChangeoverError, str, str, str]] = [
         WaitTimeout(
             receipt=RECEIPT, waited=timedelta(seconds=5), due=datetime(2026, 12, 1, tzinfo=UTC)
         ),
-        "has not ended after 5 s", "it is due at 2026-12-01T00:00:00", "client.wait('s:1', 'm:1')",
+        "has not ended after 5 s",
+        "it is due at 2026-12-01T00:00:00Z;", "client.wait('s:1', 'm:1')",
     ),
     (
         WaitTimeout(receipt=RECEIPT, waited=timedelta(seconds=5)),

@@ -125,12 +125,18 @@ def _session_row(info: SessionInfo, now_ms: int) -> tuple[str, ...]:
         info.session_id,
         info.agent,
         info.status,
-        info.waiting or "-",
+        _next_of(info.waiting),
         worker_of(info.worker) if info.worker else "-",
         str(info.inbox),
         str(info.seq),
         ago(now_ms - info.updated_at_ms),
     )
+
+
+def _next_of(waiting: str | None) -> str:
+    """What ends the waiting first; `show` has the others."""
+    first, more, _ = (waiting or "-").partition(", ")
+    return f"{first}, ..." if more else first
 
 
 def _worker_row(info: WorkerInfo, now_ms: int, lease_ms: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import typer
 
@@ -64,7 +65,7 @@ def build(wanted: str | None) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    app.callback()(_no_options)
+    app.callback()(_options)
     _add(app, START, _demo.demo)
     _add(app, START, _dev.dev)
     add_entry_points(app, wanted)
@@ -105,5 +106,18 @@ def _add(app: typer.Typer, panel: str, command: Callable[..., None]) -> None:
     app.command(name, help=about(command), rich_help_panel=panel)(command)
 
 
-def _no_options() -> None:
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        _version.version()
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="The same as `version`."
+        ),
+    ] = False,
+) -> None:
     """Agent sessions that outlive their workers."""

@@ -30,7 +30,7 @@ _CODES: Final = {
 
 def quarantine(
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="Stop this one instead of listing.")
+        str | None, typer.Argument(metavar="SESSION", help="Stop this one instead of listing.")
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, with SESSION.")] = "",
     by: By = "",
@@ -67,7 +67,7 @@ def quarantine(
 
 def redrive(
     sessions: Annotated[
-        list[str] | None, typer.Argument(metavar="SESSION...", help="Which ones.")
+        list[str] | None, typer.Argument(metavar="SESSION", help="Which ones.")
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="All of this queue.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All that are quarantined.")] = False,

@@ -18,7 +18,7 @@ from changeover.cli._output import note, say, say_json, say_list, say_table
 from changeover_shared._results import QueueInfo
 from changeover_shared._units import show_duration
 
-Queue = Annotated[str, typer.Argument(help="A queue's name.", show_default=False)]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="A queue's name.", show_default=False)]
 
 
 def queues(redis: Redis = None, as_json: Json = False) -> None:

@@ -22,7 +22,7 @@ from changeover_shared._units import show_duration
 
 def drain(
     worker: Annotated[
-        str | None, typer.Argument(metavar="[WORKER]", help="A worker, as `workers` names it.")
+        str | None, typer.Argument(metavar="WORKER", help="A worker, as `workers` names it.")
     ] = None,
     build: Annotated[str | None, typer.Option("--build", help="All that run this build.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,

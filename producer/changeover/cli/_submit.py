@@ -145,9 +145,9 @@ class StillRunning(WaitTimeout):
 
     def __str__(self) -> str:
         session, submission = self.receipt.session_id, self.receipt.submission_id
-        goes_on = "it goes on" if self.due is None else f"it is due at {self.due.isoformat()}"
         return (
-            f"{submission} of {session} has not ended after {_waited(self.waited)}; {goes_on}; "
+            f"{submission} of {session} has not ended after {_waited(self.waited)}; "
+            f"{self._goes_on}; "
             f"changeover follow {session} --from {max(0, self.receipt.seq - 1)} "
             f"--until {submission}"
         )
