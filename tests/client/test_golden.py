@@ -148,6 +148,12 @@ def test_operating(transcript: Transcript) -> None:
     it.run("close", "web:9", "--yes")
     it.run("delete", "web:9", "--yes")
     it.run("submit", "web:9", "again", "--id", "m1")
+    worker = it.worker()
+    it.run("drain", "a", "--wait", "--yes")
+    assert worker.popen.wait(20) == 0
+    it.run("drain", "a", "--yes")
+    it.run("workers")
+    it.run("evict", "a", "--yes")
     compare("cli_operating.txt", it.text)
 
 

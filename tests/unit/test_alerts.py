@@ -136,3 +136,10 @@ def test_what_is_wrong_in_an_expression_is_found() -> None:
     ]
     assert list(wrong("max by (agent) (changeover_queue_ready)"))
     assert list(wrong("sum(changeover_turn_seconds)")) == ["no metric changeover_turn_seconds"]
+
+
+def test_what_is_deployed_asks_for_metrics_that_exist() -> None:
+    series = known()
+    for path in (ROOT / "deploy").rglob("*.y*ml"):
+        for name in re.findall(r"\bchangeover_\w+", path.read_text("utf-8")):
+            assert name in series, f"{path.name} asks for {name}"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from changeover import Client, Operator
+from changeover._acl import acl_user
 from changeover_shared._store.census import FIRST, FleetCount, Waiting
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker import Agent, App
@@ -18,7 +19,7 @@ from changeover_worker._process.meters import Meters
 from changeover_worker.testing import ScriptedModel, say
 from tests.support.nodes import Node, running_node
 from tests.support.probing import ask, samples
-from tests.support.working import Working, own_fleet, working
+from tests.support.working import Working, eventually, own_fleet, working
 
 ANYWHERE = "127.0.0.1:0"
 
@@ -149,3 +150,30 @@ async def test_what_waits_longest_is_found_among_those_that_are_granted_next(
         assert began_ms <= waiting["nobody"].since_ms <= later_ms
     finally:
         await store.aclose()
+
+
+async def test_a_user_of_redis_that_may_not_count_is_told_of_and_the_sweep_goes_on(
+    server: Node,
+) -> None:
+    settings = own_fleet(health_bind=ANYWHERE)
+    user = acl_user("worker", settings.prefix)
+    older = [rule for rule in user.rules if "census" not in rule]
+    assert len(older) == len(user.rules) - 1
+    store = await LeaseStore.open(server.url, settings)
+    await store.executor.command("ACL", "SETUSER", user.user, *older, ">secret")
+    await store.aclose()
+    url = f"redis://{user.user}:secret@127.0.0.1:{server.port}/0"
+    async with (
+        Client(server.url, settings=settings) as client,
+        working(APP, settings, url) as at,
+    ):
+
+        def uncounted() -> list[str]:
+            return [one["text"] for one in at.logged("warning") if one["code"] == "uncounted"]
+
+        await eventually(lambda: bool(uncounted()), "it was told of")
+        outcome = await client.run("s:1", "hello", agent="assistant", timeout="30s")
+        assert outcome.text == "done"
+        assert "quarantined" not in await scraped(at)
+        (text,) = uncounted()
+        assert "NOPERM" in text

@@ -6,7 +6,10 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from opentelemetry import trace
@@ -22,6 +25,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker import Agent, App, tool
 from changeover_worker.testing import ScriptedModel, call, fail, say
 from tests.support.nodes import Node, running_node
+from tests.support.processes import processes
 from tests.support.working import eventually, own_fleet, working
 
 EXPORTER = InMemorySpanExporter()
@@ -193,6 +197,57 @@ def test_nothing_is_traced_unless_the_process_says_where_spans_go() -> None:
         "print(is_traced(), repr(here()), watcher_of(counts) is counts)"
     )
     assert said_by(program) == "False '' True\n"
+
+
+class Collector:
+    """What is sent over OTLP."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                collector.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(200 if self.path == "/v1/traces" else 404)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+
+async def test_a_worker_process_sends_its_spans_where_the_environment_says(
+    server: Node, tmp_path: Path
+) -> None:
+    collector, settings = Collector(), own_fleet()
+    environment = {
+        "CHANGEOVER_REDIS_URL": server.url,
+        "CHANGEOVER_PREFIX": settings.prefix,
+        "CHANGEOVER_PARTITIONS": str(settings.partitions),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+        "OTEL_SERVICE_NAME": "bot",
+    }
+    with processes(tmp_path, environment) as started:
+        started.python("w", "-m", "changeover_worker", "tests.support.golden_app:app")
+        async with Client(server.url, settings=settings) as client:
+            await client.run("s:5", "hello", agent="support", timeout="60s")
+        await eventually(
+            lambda: b"turn support" in b"".join(collector.bodies), "its spans are here"
+        )
+    collector.server.shutdown()
+    collector.server.server_close()
+    sent = b"".join(collector.bodies)
+    for name in (b"step main", b"tool lookup_order", b"bot", b"s:5"):
+        assert name in sent
+    assert b"Order 7 was delivered" not in sent
 
 
 def test_the_environment_says_where_spans_go() -> None:
