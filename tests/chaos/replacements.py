@@ -44,7 +44,7 @@ SLOTS = 80
 """Of each of four workers: three of them hold all sessions."""
 WAITING = 2
 """How many messages of a session are open at any time: it always has a next turn."""
-SETTLED_S = 90.0
+SETTLED_S = 45.0
 QUIET_S = 3.0
 """For how long the fleet is left alone before each replacement, to see what it pauses anyway."""
 GOALS_S = {"drain": 1.0, "kill": 2.0}
@@ -189,12 +189,15 @@ class Fleet:
 
     async def _are(self, count: int, *, but: str = "") -> tuple[WorkerInfo, ...]:
         """Wait until so many workers are there, and one incarnation is not."""
-        async with asyncio.timeout(SETTLED_S):
-            while True:
-                found = await self._operator.workers()
-                if len(found) == count and but not in {one.incarnation for one in found}:
-                    return found
-                await asyncio.sleep(0.2)
+        deadline = time.monotonic() + SETTLED_S
+        while True:
+            found = await self._operator.workers()
+            if len(found) == count and but not in {one.incarnation for one in found}:
+                return found
+            if time.monotonic() > deadline:
+                there = {one.incarnation: one.state for one in found}
+                raise AssertionError(f"there are {there} instead of {count}, without {but!r}")
+            await asyncio.sleep(0.2)
 
     def _next(self) -> str:
         self._count += 1

@@ -35,35 +35,43 @@ class SyncEviction:
         `why` is what is known of its death: people read it if a session of it is quarantined.
         """
         held = self._evicted(incarnation, why)
-        for at, ids in held:
-            for some in _batches(ids, PLACED_AT_ONCE):
-                routes = self.reap(at.partition, some)
-                self._fleet.ring([(route, at.partition) for route in routes])
+        self._fleet.ring(self._placed(held))
         self._fleet.executor.command("HDEL", self._fleet.keys.workers, incarnation)
         return sum(len(ids) for _, ids in held)
 
     def reap(self, partition: int, ids: Sequence[str]) -> tuple[str, ...]:
         """Place sessions whose lease or due time has passed; the routes that became ready."""
-        at = self._fleet.keys.all[partition]
         if not ids:
             return ()
-        heads = [("HGET", at.session(session_id, "head"), "route") for session_id in ids]
-        found = self._fleet.executor.commands(heads)
-        routed = [
-            (session_id, route.decode() if route else "")
-            for session_id, route in zip(ids, found, strict=True)
-        ]
-        request = requests.reap(at, routed, max_ttl_ms=longest_lease_ms(self._fleet.settings))
-        _, words = self._fleet.call(request)
-        return tuple(
-            sorted(
-                {
-                    route
-                    for (_, route), (word, status) in zip(routed, words, strict=True)
-                    if word == b"PLACED" and status == b"ready"
-                }
-            )
-        )
+        placed = self._placed([(self._fleet.keys.all[partition], ids)])
+        return tuple(route for route, _ in placed)
+
+    def _placed(
+        self, found: Sequence[tuple[PartitionKeys, Sequence[str]]]
+    ) -> list[tuple[str, int]]:
+        """Place sessions, given by partition, all in two pipelines; the routes that became ready,
+        each with where."""
+        batches = [(at, some) for at, ids in found for some in _batches(ids, PLACED_AT_ONCE)]
+        heads = [("HGET", at.session(one, "head"), "route") for at, some in batches for one in some]
+        routes = iter(self._fleet.executor.commands(heads))
+        longest_ms = longest_lease_ms(self._fleet.settings)
+        asked: list[Request] = []
+        routed: list[tuple[int, list[str]]] = []
+        for at, some in batches:
+            mine = [route.decode() if route else "" for _, route in zip(some, routes, strict=False)]
+            named = list(zip(some, mine, strict=True))
+            asked.append(requests.reap(at, named, max_ttl_ms=longest_ms))
+            routed.append((at.partition, mine))
+        ready: set[tuple[str, int]] = set()
+        for (partition, mine), reply in zip(routed, self._fleet.call_all(asked), strict=True):
+            if isinstance(reply, Exception):
+                raise reply
+            ready |= {
+                (route, partition)
+                for route, (word, status) in zip(mine, reply[1], strict=True)
+                if word == b"PLACED" and status == b"ready"
+            }
+        return sorted(ready)
 
     def _evicted(self, incarnation: str, why: str) -> list[tuple[PartitionKeys, list[str]]]:
         """End its leases; the sessions that it held, by partition."""

@@ -107,7 +107,7 @@ class Sweep:
                     await self._round()
                 else:
                     self._lead_no_more()
-                    pause = (0.25, 0.35) if self._duty is Duty.DEPUTY else (0.8, 1.7)
+                    pause = (0.4, 0.6) if self._duty is Duty.DEPUTY else (0.8, 1.7)
                     await asyncio.sleep(random.uniform(*pause) * self._gate_ms / 1000)
             except StoreUnavailable:
                 self._duty = Duty.NONE
