@@ -91,11 +91,12 @@ class Counting:
         try:
             async with asyncio.timeout(LOOK_S):
                 await self._go_on()
-        except (StoreUnavailable, ServerUnfit, TimeoutError) as error:
+        except (StoreUnavailable, TimeoutError):
+            return  # The outage is told of elsewhere; what was counted before grows old.
+        except ServerUnfit as error:
             if not self._blind:
                 self._blind = True
-                text = str(error) or "no answer in time"
-                self._log.warning("warning", code="uncounted", text=text)
+                self._log.warning("warning", code="uncounted", text=str(error))
         else:
             self._blind = False
 
