@@ -83,11 +83,12 @@ async def test_no_minute_has_more_requests_than_it_may(drive: Driver, limit: int
 async def test_a_twelfth_goes_at_once_and_each_other_one_has_a_time_of_its_own(
     drive: Driver,
 ) -> None:
-    waits = [await drive.limit(name, limit=SIXTY) for name in names(15)]
+    waits = [await drive.limit(name, limit=SIXTY) for name in names(10)]
     assert waits[:5] == [0] * 5
-    assert min(waits[5:]) > STEP_MS / 2
-    for one, other in pairwise(waits[5:]):
-        assert STEP_MS - 500 < other - one <= STEP_MS + 1
+    assert min(waits[5:]) > 0
+    line = await drive.redis("ZRANGE", key(drive, "line"), 0, -1, "WITHSCORES")
+    for one, other in pairwise(map(float, line[1::2])):
+        assert other - one == pytest.approx(STEP_MS, abs=1.5)
 
 
 async def test_a_place_is_kept_while_its_owner_comes_back(drive: Driver) -> None:
@@ -168,6 +169,27 @@ async def test_a_request_larger_than_a_minute_is_let_through_alone(drive: Driver
     assert await drive.limit("huge", tokens=12_000, limit=rate) == 0
     wait_ms = await drive.limit("next", tokens=1, limit=rate)
     assert 115_000 - BLINK_MS < wait_ms <= 115_000
+
+
+async def test_no_count_of_tokens_closes_a_model_for_longer_than_anybody_waits(
+    drive: Driver,
+) -> None:
+    """What a provider counts is its word alone, and may be wrong."""
+    rate = (Bucket("main", tokens=1),)
+    assert await drive.limit("r0", tokens=10, limit=rate) == 0
+    await over(drive, "r0", used=2**53 - 1, tokens=10, limit=rate)
+    assert await drive.limit("r1", tokens=1, limit=rate) > HOUR_MS - 2 * MINUTE_MS
+    await pass_time(drive, HOUR_MS)
+    assert await drive.limit("r1", tokens=1, limit=rate) == 0
+
+
+async def test_a_clock_that_is_put_back_closes_a_model_for_no_longer_than_a_minute(
+    drive: Driver,
+) -> None:
+    """Redis's clock after a restart or a failover: what was written then lies far ahead."""
+    assert await granted(drive, names(5), limit=SIXTY) == names(5)
+    await pass_time(drive, -5 * HOUR_MS)
+    assert 0 < await drive.limit("next", limit=SIXTY) < MINUTE_MS
 
 
 # How many at once

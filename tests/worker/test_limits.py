@@ -21,7 +21,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import Asked, Bucket
 from changeover_shared._words import Status, StepEnding
 from changeover_worker import Agent, App, Compaction, Fallback, Limit, Turn
-from changeover_worker._models.model import Emit, ModelRequest, ModelResponse
+from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, UsageDelta
 from changeover_worker._session import asking, limiting
 from changeover_worker.testing import ScriptedModel, fail, say
 from tests.support.holding import Bench, bench, until, until_so
@@ -451,6 +451,34 @@ async def test_the_tokens_of_an_answer_are_counted_and_a_refusal_costs_none() ->
         key = on.stores.worker.keys.limits.model("main")["bucket"]
         paid = float(await on.stores.executor.command("HGET", key, "tokens"))
         assert 25_000 < paid - on.stores.worker.clock.now_ms() <= 30_000
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Usage(output_tokens=2**53 - 1),
+        Usage.model_construct(input_tokens=-(10**9)),
+        Usage.model_construct(input_tokens=10**30, output_tokens=10**30),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_model_that_miscounts_is_heard_within_a_limit_as_without_one(
+    told: Any, streamed: bool
+) -> None:
+    class Miscounting:
+        name = "miscounting"
+
+        async def respond(self, request: ModelRequest, emit: Emit) -> ModelResponse:
+            if streamed:
+                await emit(UsageDelta(told))
+            usage: Any = Usage() if streamed else told
+            return ModelResponse(AssistantMessage(text="done"), usage=usage)
+
+    async with bench() as on:
+        await on.submit("go")
+        await on.run(app_of(Miscounting(), Limit(tokens_per_minute=1, tenant_concurrency=1)))
+        assert await on.ending() is Ending.COMPLETED
+        assert await line_of(on, "running") == []
 
 
 async def test_an_ask_waits_while_redis_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ local SPREAD = 50 -- between two places, where no rate says
 local TOOK = 2000 -- how long a request takes, before one has ended
 local SOON = 250 -- between two looks for a free place, at least
 local GRACE = 30000 -- how long after its time a place is kept
+local HOUR = 3600000 -- nobody waits for longer, whatever was counted or told
 local IDLE = 600000 -- how long after everything is over a bucket is remembered
 
 tokens, span = tonumber(tokens), tonumber(span)
@@ -39,6 +40,15 @@ local buckets = {}
 
 local function real(number)
   return string.format('%.3f', number)
+end
+
+-- What lies further ahead than anything can be was written under a clock that has been put back, or
+-- is the count of a provider that has miscounted.
+local function keep_near(b)
+  b.requests = math.min(b.requests, now + MINUTE)
+  b.tokens, b.closed = math.min(b.tokens, now + HOUR), math.min(b.closed, now + HOUR)
+  b.line = math.min(b.line, now + HOUR + b.gap)
+  b.slots = math.min(b.slots, now + HOUR + b.gap)
 end
 
 local function read(i)
@@ -59,11 +69,13 @@ local function read(i)
   if rate > 0 then b.each_token = MINUTE / rate end
   b.gap = math.max(b.step, b.each_token * tokens)
   if b.gap <= 0 then b.gap = SPREAD end
+  keep_near(b)
   return b
 end
 
 local function write(b)
   local each = b.each
+  keep_near(b)
   redis.call('HSET', each.bucket, 'requests', real(b.requests), 'tokens', real(b.tokens), 'line',
     real(b.line), 'slots', real(b.slots), 'closed', real(b.closed), 'took', real(b.took))
   local last = math.max(now, b.requests, b.tokens, b.line, b.slots, b.closed)

@@ -155,11 +155,17 @@ class Assembled:
         """A count of tokens that can be; None for one that is missing or made up."""
         if usage == Usage():
             return None
-        numbers = [getattr(usage, name, None) for name in Usage.model_fields]
-        if isinstance(usage, Usage) and all(map(_is_count, numbers)):
-            return usage
-        self.miscounted = True
-        return None
+        counted = counted_tokens(usage)
+        self.miscounted = self.miscounted or counted is None
+        return counted
+
+
+def counted_tokens(usage: object) -> Usage | None:
+    """What a model says of its tokens, if that can be."""
+    numbers = [getattr(usage, name, None) for name in Usage.model_fields]
+    if isinstance(usage, Usage) and all(map(_is_count, numbers)):
+        return usage
+    return None
 
 
 def _is_count(number: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 from changeover_shared._items import Usage
 from changeover_shared._store.records import Asked, Bucket
 from changeover_shared._units import milliseconds, show_duration
+from changeover_worker._models.assembled import counted_tokens
 from changeover_worker._models.fallback import Fallback
 from changeover_worker._models.gate import Limited, Respond
 from changeover_worker._models.limit import Limit
@@ -106,7 +107,7 @@ class StepGate:
         try:
             response = await respond(request, counted.emit)
             if isinstance(response, ModelResponse):
-                counted.usage = response.usage if response.usage != Usage() else counted.usage
+                counted.note(response.usage)
         except Limited:
             await limiter.refund(asked)
             raise
@@ -172,8 +173,14 @@ class _Counted:
     async def emit(self, delta: ModelDelta) -> None:
         """Hand a delta over."""
         if isinstance(delta, UsageDelta):
-            self.usage = delta.usage
+            self.note(delta.usage)
         await self._emit(delta)
+
+    def note(self, usage: object) -> None:
+        """Keep a count that can be; what else a model says of its tokens is not for the limit."""
+        found = counted_tokens(usage)
+        if found is not None and found != Usage():
+            self.usage = found
 
 
 def _too_far(limited: Limited) -> ModelError:
