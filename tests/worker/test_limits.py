@@ -617,6 +617,16 @@ def test_limits_are_of_models_that_there_are() -> None:
             App(models=models, limits=wrong)  # type: ignore[arg-type]
 
 
+def test_a_fallback_and_a_model_behind_it_are_not_counted_together() -> None:
+    """One question would hold what it waits for itself: with `concurrency=1` for ever."""
+    models = {"two": Fallback(ScriptedModel(name="a"), ScriptedModel(name="b"))}
+    named = Limit(name="n", concurrency=1)
+    App(models=models, limits={"a": named, "b": named})
+    for wrong in ({"two": named, "b": named}, {"two": Limit(name="a"), "a": Limit()}):
+        with pytest.raises(Invalid, match="count each question twice"):
+            App(models=models, limits=wrong)
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -198,6 +198,12 @@ def _checked_limits(limits: Any, models: Mapping[str, Any]) -> dict[str, Limit]:
         counted = replace(limit, name=limit.name or name)
         if named.setdefault(counted.name, counted) != counted:
             raise _invalid("limits", f"two of the name {counted.name!r} allow different things")
+    for name, model in models.items():
+        if isinstance(model, Fallback) and name in limits:
+            for route in {*model.route_names} & {*limits} - {name}:
+                if (limits[route].name or route) == (limits[name].name or name):
+                    reason = f"{name!r} and {route!r} behind it have one name: they would"
+                    raise _invalid("limits", f"{reason} count each question twice")
     return dict(limits)
 
 
