@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from changeover import Client, Ending, Operator
+from changeover_shared._errors import StoreUnavailable
 from changeover_shared._items import AssistantMessage
 from changeover_shared._settings import Settings
 from changeover_shared._store.executor import Executor
 from changeover_shared._store.keys import Keys
+from changeover_shared._store.lease_store import LeaseStore
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, TextDelta
+from changeover_worker._process.permits import Permits
 from tests.support.servers import SERVERS, running_server
 from tests.support.working import eventually, eventually_found, own_fleet, working
 
@@ -120,6 +123,40 @@ async def test_a_burst_does_not_end_before_what_has_stepped_aside_for_it(url: st
             outcome = await operator.wait(receipt.session_id, receipt.submission_id, timeout="5s")
             assert outcome.ending is Ending.COMPLETED
     assert model.most["acme"] == 1
+
+
+@pytest.mark.parametrize("ends", ["hangs", "fails"])
+async def test_what_was_granted_runs_whatever_becomes_of_the_permits_that_are_given_back(
+    url: str, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else may serve it until its lease is over, and its own permit is kept till then."""
+    settings = own_fleet(tenant_concurrency=2)
+    model = Busy()
+    called, released = asyncio.Event(), asyncio.Event()
+    give_back = Permits.give_back
+
+    async def first_in_trouble(
+        self: Permits, store: LeaseStore, nonce: str, ids: Sequence[str]
+    ) -> None:
+        if called.is_set():
+            await give_back(self, store, nonce, ids)
+            return
+        called.set()
+        if ends == "fails":
+            raise StoreUnavailable(reason="the server of the limits is away")
+        await released.wait()
+
+    monkeypatch.setattr(Permits, "give_back", first_in_trouble)
+    async with (
+        working(busy_app(model), settings, url),
+        Operator(url, settings=settings) as operator,
+    ):
+        (receipt,) = await submit(url, settings, "acme", 1)
+        outcome = await operator.wait(receipt.session_id, receipt.submission_id, timeout="20s")
+        assert outcome.ending is Ending.COMPLETED
+        assert called.is_set()
+        released.set()
+    assert await _permits(url, settings) == {}
 
 
 async def _is_limited(operator: Operator, count: int) -> bool:

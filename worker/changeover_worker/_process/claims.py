@@ -217,15 +217,15 @@ class ClaimLoop:
                     nonce=nonce,
                     uniform=random.uniform,
                 )
-            waiting -= len(ids) - len(admitted.ids)
-            if admitted.ids:
-                not_after_ms = min(not_after_ms, admitted.not_after_ms)
-                await self._claim(route, partition, admitted.ids, nonce, not_after_ms, waiting)
-            elif waiting > 0:
-                await self._store.ring(route, [partition])
         except (StoreUnavailable, TimeoutError):
             self._permits.forget(nonce, ids)
             raise
+        waiting -= len(ids) - len(admitted.ids)
+        if admitted.ids:
+            not_after_ms = min(not_after_ms, admitted.not_after_ms)
+            await self._claim(route, partition, admitted.ids, nonce, not_after_ms, waiting)
+        elif waiting > 0:
+            await self._store.ring(route, [partition])
 
     async def _claim(
         self,
@@ -238,19 +238,26 @@ class ClaimLoop:
     ) -> None:
         solo = decide.is_solo(route)
         asked_at = time.monotonic()
-        answers = await self._store.claim(
-            partition,
-            decide.plain(route),
-            ids,
-            incarnation=self._incarnation,
-            nonce=nonce,
-            ttl_ms=round(self._settings.lease.total_seconds() * 1000),
-            max_step_ms=round(self._settings.step_timeout.total_seconds() * 1000),
-            solo=solo,
-            max_attempts=self._settings.takeover_attempts,
-            not_after_ms=not_after_ms,
-        )
+        try:
+            answers = await self._store.claim(
+                partition,
+                decide.plain(route),
+                ids,
+                incarnation=self._incarnation,
+                nonce=nonce,
+                ttl_ms=round(self._settings.lease.total_seconds() * 1000),
+                max_step_ms=round(self._settings.step_timeout.total_seconds() * 1000),
+                solo=solo,
+                max_attempts=self._settings.takeover_attempts,
+                not_after_ms=not_after_ms,
+            )
+        except StoreUnavailable:
+            self._permits.forget(nonce, ids)
+            raise
         grants = [answer for answer in answers if isinstance(answer, Grant)]
+        # First of all: whatever becomes of the calls below, a lease that was granted is served.
+        for grant in grants:
+            self._begin(grant, asked_at, solo)
         if self._permits.needed:
             refused = {*ids} - {one.lease.session_id for one in grants}
             await self._permits.give_back(self._store, nonce, sorted(refused))
@@ -258,8 +265,6 @@ class ClaimLoop:
         if decide.should_ring(waiting, len(ids), len(grants)):
             await self._store.ring(route, [partition])
         await self._heed_refusals(route, partition, answers)
-        for grant in grants:
-            self._begin(grant, asked_at, solo)
 
     async def _heed_refusals(
         self, route: str, partition: int, answers: Sequence[Grant | ClaimRefused]
