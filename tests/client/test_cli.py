@@ -352,6 +352,7 @@ def test_an_interrupt_without_a_turn_is_told_to_followers_in_words(run: Run, ses
         ("quarantine", "quarantine [OPTIONS] [SESSION]"),
         ("redrive", "redrive [OPTIONS] [SESSION]..."),
         ("drain", "drain [OPTIONS] [WORKER]"),
+        ("evict", "evict [OPTIONS] {WORKER}"),
     ],
 )
 def test_help_says_how_a_command_is_written(run: Run, command: str, usage: str) -> None:

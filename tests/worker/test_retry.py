@@ -14,6 +14,7 @@ from changeover_shared._errors import LeaseExpired
 from changeover_shared._events import StepCompleted, StepStarted, TurnFailed, TurnParked
 from changeover_shared._items import AssistantMessage, Usage
 from changeover_shared._ops import InterruptOp
+from changeover_shared._results import shown_time
 from changeover_shared._words import Ending, Status, StepEnding
 from changeover_worker._agent import Agent
 from changeover_worker._app import App
@@ -227,7 +228,7 @@ async def test_a_provider_that_wants_to_be_left_alone_parks_the_session_and_free
         assert event.until_ms is not None and before + 30_000 <= event.until_ms < before + 60_000
         (entry,) = [one for one in on.log.calls if one.args == ("session_parked",)]
         assert entry.kwargs == {
-            "session": "s", "reason": "retry", "until": event.until.isoformat(),
+            "session": "s", "reason": "retry", "until": shown_time(event.until_ms),
         }  # fmt: skip
         snapshot = await on.stores.producer.snapshot(on.session)
         assert snapshot is not None

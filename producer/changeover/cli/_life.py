@@ -12,7 +12,7 @@ from changeover._operator import Operator
 from changeover._purge import spans
 from changeover.cli._asking import confirm
 from changeover.cli._options import Json, Redis, Session
-from changeover.cli._output import note, say, say_json
+from changeover.cli._output import many, note, say, say_json
 from changeover_shared._errors import PayloadError
 from changeover_shared._exit_codes import UNKNOWN
 from changeover_shared._results import Purged, Receipt, SessionInfo
@@ -132,12 +132,13 @@ def purge(
     for session in purged.sessions:
         say(session)
     count, would = len(purged.sessions), "would be " if dry_run else ""
-    note(f"{count} {'session' if count == 1 else 'sessions'} {would}deleted")
+    note(f"{many(count, 'session')} {would}deleted")
     if not dry_run:
-        note(f"{purged.receipts} receipts and {purged.tombstones} tombstones forgotten")
-        note(f"{purged.trimmed} {'session' if purged.trimmed == 1 else 'sessions'} trimmed")
+        told = (many(purged.receipts, "receipt"), many(purged.tombstones, "tombstone"))
+        note(f"{' and '.join(told)} forgotten")
+        note(f"{many(purged.trimmed, 'session')} trimmed")
 
 
 def _told(info: SessionInfo) -> str:
     waiting = f", {info.inbox} waiting" if info.inbox else ""
-    return f"{info.status}, {info.seq} events{waiting}"
+    return f"{info.status}, {many(info.seq, 'event')}{waiting}"

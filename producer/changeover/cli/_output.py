@@ -92,6 +92,11 @@ def ago(ms: int) -> str:
     return f"{show_duration(timedelta(milliseconds=max(0, ms)))} ago"
 
 
+def many(count: int, what: str) -> str:
+    """So many of something: `1 step`, `2 steps`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def _is_count(text: str) -> bool:
     return text in ("", "-") or text.isdigit()
 

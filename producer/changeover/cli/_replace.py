@@ -14,7 +14,7 @@ from changeover._operator import Operator
 from changeover.cli._asking import confirm
 from changeover.cli._life import Yes
 from changeover.cli._options import Json, Redis
-from changeover.cli._output import note, say, say_json
+from changeover.cli._output import many, note, say, say_json
 from changeover_shared._exit_codes import DONE, ENDED_BADLY
 from changeover_shared._results import DrainProgress, Evicted, WorkerInfo
 from changeover_shared._units import show_duration
@@ -57,7 +57,10 @@ def drain(
 
 def evict(
     worker: Annotated[
-        str, typer.Argument(help="A worker, as `workers` names it, or its incarnation.")
+        str,
+        typer.Argument(
+            metavar="WORKER", help="A worker, as `workers` names it, or its incarnation."
+        ),
     ],
     yes: Yes = False,
     redis: Redis = None,
@@ -80,7 +83,7 @@ def evict(
             if worker in (one.worker, one.incarnation) and one.state != "silent"
         ]
         if alive:
-            held = _sessions(alive[0].sessions)
+            held = many(alive[0].sessions, "session")
             confirm(
                 f"{worker} is {alive[0].state} and holds {held}: what they do now is cut off. "
                 "Evict it?",
@@ -91,7 +94,7 @@ def evict(
         say_json(evicted)
         return
     goes = "goes" if evicted.sessions == 1 else "go"
-    say(f"{evicted.incarnation} evicted: {_sessions(evicted.sessions)} {goes} on elsewhere")
+    say(f"{evicted.incarnation} evicted: {many(evicted.sessions, 'session')} {goes} on elsewhere")
 
 
 async def _told(answers: AsyncIterator[DrainProgress], most: int | None, as_json: bool) -> int:
@@ -120,10 +123,10 @@ def drain_line(one: DrainProgress) -> str:
     lead, took = f"{one.worker}  ", show_duration(timedelta(milliseconds=one.took_ms))
     match one.state:
         case "asked":
-            return f"{lead}told to drain, it holds {_sessions(one.sessions)}"
+            return f"{lead}told to drain, it holds {many(one.sessions, 'session')}"
         case "draining" if not one.handed_off:
             grace = show_duration(timedelta(milliseconds=one.grace_ms))
-            return f"{lead}draining {_sessions(one.sessions)}, grace {grace}"
+            return f"{lead}draining {many(one.sessions, 'session')}, grace {grace}"
         case "draining":
             return f"{lead}{one.handed_off} of {one.sessions} handed off"
         case "drained":
@@ -139,7 +142,3 @@ def drain_line(one: DrainProgress) -> str:
             )
         case "gone":
             return f"{lead}gone without having drained: what it held is taken over"
-
-
-def _sessions(count: int) -> str:
-    return f"{count} session" if count == 1 else f"{count} sessions"

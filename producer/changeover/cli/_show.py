@@ -18,6 +18,7 @@ from changeover.cli._options import Json, Limit, Redis, Session
 from changeover.cli._output import (
     ago,
     clock,
+    many,
     note,
     one_line,
     say,
@@ -171,9 +172,9 @@ def turn_line(turn: TurnRecord) -> str:
     """A turn's record as people read it."""
     why = turn.error.message if turn.error else turn.text
     return (
-        f"{clock(turn.finished_at_ms)}  {turn.turn_id}  {turn.ending}  {turn.steps} steps, "
-        f"{turn.tool_calls} tools, {turn.usage.total_tokens} tokens, "
-        f"{turn.takeovers} takeovers  {one_line(why)}"
+        f"{clock(turn.finished_at_ms)}  {turn.turn_id}  {turn.ending}  {many(turn.steps, 'step')}, "
+        f"{many(turn.tool_calls, 'tool')}, {many(turn.usage.total_tokens, 'token')}, "
+        f"{many(turn.takeovers, 'takeover')}  {one_line(why)}"
     )
 
 

@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from changeover_shared._events import Failure, ToolCallEnd, TurnParked
 from changeover_shared._ops import InterruptOp, decode_op
-from changeover_shared._results import TurnRecord
+from changeover_shared._results import TurnRecord, shown_time
 from changeover_shared._settings import Settings
 from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.records import CommitRefused, Committed, Head
@@ -209,7 +209,7 @@ class Commits:
                     "session_parked",
                     session=session_id,
                     reason=event.reason,
-                    until=None if event.until is None else event.until.isoformat(),
+                    until=None if event.until_ms is None else shown_time(event.until_ms),
                 )
                 await reached(Moment.PARKED, session_id, event.reason)
 
