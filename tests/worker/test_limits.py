@@ -598,6 +598,33 @@ async def test_a_summary_waits_as_well(nobody_waits: None, as_op: bool) -> None:
         assert "context_compacted" in await on.types()
 
 
+@pytest.mark.usefixtures("nobody_waits")
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_who_waited_for_several_models_leaves_no_place_for_those_it_did_not_ask(
+    stopped: bool,
+) -> None:
+    """Nobody moves up into a place that stays empty."""
+    first, second = ScriptedModel(say("a"), name="a"), ScriptedModel(say("b"), name="b")
+    models: dict[str, Any] = {"main": Fallback(first, second)}
+    limits = {"a": ONE, "b": ONE}
+    app = App(agents=[Agent("bot", model="main")], models=models, limits=limits)
+    async with bench() as on:
+        await on.submit("go")
+        for name in limits:
+            await use_up(on, model=name)
+        await on.run(app)
+        assert [len(await line_of(on, model=name)) for name in limits] == [1, 1]
+        if stopped:
+            await on.interrupt()
+        else:
+            await pass_time(on.stores.worker, MINUTE_MS, "a")
+            await on.pass_time(MINUTE_MS)
+        await on.run(app)
+        assert await on.ending() is (Ending.ABORTED if stopped else Ending.COMPLETED)
+        for name in limits:
+            await nobody_in_line(on, name)
+
+
 # What an app takes
 
 

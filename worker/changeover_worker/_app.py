@@ -137,6 +137,15 @@ class App:
         """How often a model, or one of a `Fallback`, may be asked, if that was said."""
         return self._limits.get(name)
 
+    def limited_with(self, name: str) -> tuple[str, ...]:
+        """The models with limits for which one question may wait: that one, and those of the
+        `Fallback` that it is or stands in."""
+        together = {name}
+        for given, model in self._models.items():
+            if isinstance(model, Fallback) and name in (given, *model.route_names):
+                together |= {given, *model.route_names}
+        return tuple(sorted(together & self._limits.keys()))
+
     def check(self) -> None:
         """Raise a `SetupError` or `Invalid` if an agent's model could never answer, for example
         without an API key."""

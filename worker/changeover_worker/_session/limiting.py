@@ -62,6 +62,7 @@ async def asked_within(
                 raise
         else:
             gate.leave()
+            gate.leave_others(name)
             return response
 
 
@@ -72,7 +73,7 @@ def leave_place(run: Running) -> None:
     if retry is None or retry.kind != LIMIT:
         return
     for part in ("", SUMMARY):
-        StepGate(run, part).leave_place_at(retry.model)
+        StepGate(run, part).leave_places(retry.model)
 
 
 class StepGate:
@@ -85,6 +86,8 @@ class StepGate:
             (run.loaded.session_id, execution.turn_id, str(execution.next_step), part)
         )
         self._waits: dict[str, Asked] = {}
+        self._passed: set[str] = set()
+        self._came_back = execution.retry is not None and execution.retry.kind == LIMIT
 
     async def through(
         self, name: str, request: ModelRequest, emit: Emit, respond: Respond
@@ -101,6 +104,7 @@ class StepGate:
                 self._waits[name] = asked
             raise Limited(name, answer.wait_ms)
         self._waits.pop(name, None)
+        self._passed.add(name)
         counted = _Counted(emit)
         began = time.monotonic()
         used: int | None = None
@@ -140,11 +144,18 @@ class StepGate:
             self._run.limiter.leave(asked)
         self._waits.clear()
 
-    def leave_place_at(self, name: str) -> None:
-        """Give back the place that an earlier holder of the session may have taken."""
-        limit = self._run.app.limit(name)
-        if limit is not None:
-            self._run.limiter.leave(self._asked(name, limit))
+    def leave_others(self, name: str) -> None:
+        """Give back, once the question was answered, the places for other models behind the same
+        name that were taken before the session was set aside."""
+        if self._came_back:
+            self.leave_places(name)
+
+    def leave_places(self, name: str) -> None:
+        """Give back the places that an earlier holder of the session may have taken."""
+        for one in self._run.app.limited_with(name):
+            limit = self._run.app.limit(one)
+            if limit is not None and one not in self._passed:
+                self._run.limiter.leave(self._asked(one, limit))
 
     def _asked(self, name: str, limit: Limit, request: ModelRequest | None = None) -> Asked:
         counted = limit.name or name
