@@ -734,7 +734,9 @@ class TestChat:
         assert "Ctrl-C again leaves" in chat.stderr.readline()
         chat.send_signal(signal.SIGINT)
         out, err = chat.communicate(timeout=20)
-        assert (chat.returncode, out, err) == (130, "", "")
+        assert (chat.returncode, out) == (130, "")
+        # Whether it is still told that no turn was there to interrupt is a matter of time.
+        assert "Traceback" not in err
 
 
 def started(*args: str, url: str) -> subprocess.Popen[str]:

@@ -85,7 +85,7 @@ class SyncExecutor:
         items = [Item[SyncWire](call.key, call) for call in calls]
         with self._errors():
             self._run(items)
-        return [self._reply_or_error(item.answer) for item in items]
+            return [self._reply_or_error(item.answer) for item in items]
 
     def on_every_primary(self, *args: Value) -> dict[str, Any]:
         """Run one command on every primary: its reply by the server's name.
