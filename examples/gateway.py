@@ -67,9 +67,13 @@ async def take(update: dict[str, Any]) -> None:
         return
     if "edit_date" in message:
         found = await client.cancel(session, name)
-        if found.answer != "cancelled" and found.ending is not Ending.CANCELLED:
+        if found.answer == "unknown":  # the edit came first, and takes its message's place
+            if message["edit_date"] - message["date"] > 23 * 3600:
+                return  # or what it edits is forgotten
+        elif found.answer == "cancelled" or found.ending is Ending.CANCELLED:
+            name = f"{name}:{message['edit_date']}"
+        else:
             return  # it is being answered, or was
-        name = f"{name}:{message['edit_date']}"
     await client.submit(
         session,
         text,

@@ -308,6 +308,25 @@ async def test_an_edit_takes_the_place_of_what_waits_and_stop_ends_what_runs(wor
     assert (await world.operator.session(CHAT)).seq == before
 
 
+async def test_an_edit_that_comes_before_its_message_is_taken_instead_of_it(world: World) -> None:
+    """The message was `Busy`, or Redis was away: Telegram brings it again behind its edit."""
+    bring, message = world.telegram.bring, world.telegram.message
+    day = 24 * 3600
+    await world.operator.pause("assistant")
+    old = message("Is the fery late?", 1)
+    sent = old["message"]["date"]
+    for edit in (sent + 30, sent + 2 * day):
+        await bring(message("Is the ferry late?", 1 if edit < sent + day else 2, edit_date=edit))
+    for _ in range(2):
+        await bring(old)
+    world.worker("a")
+    await world.operator.resume("assistant")
+    found = await world.operator.wait(CHAT, f"{CHAT}:1", timeout="60s")
+    assert found.ending is Ending.COMPLETED
+    assert world.provider.asked == [["Is the ferry late?"]]
+    assert len((await world.operator.turns(CHAT)).items) == 1
+
+
 async def test_who_does_not_know_the_secret_is_not_listened_to(world: World) -> None:
     world.telegram.secret = "guessed"
     assert await world.telegram.try_once(world.telegram.message("Hello", 1)) == "403"
