@@ -132,7 +132,7 @@ class Mirror:
             waits=opened,
             end=asked.finish,  # type: ignore[arg-type]
             progress=asked.progress,
-            events=(Event(type="step_completed"),) if asked.kind == "step" else (),
+            events=_told(asked),
         )
         return await self.drive.committing(lease_record(self.drive, asked.lease), request)
 
@@ -206,3 +206,10 @@ class Mirror:
         """Both hold the same, the model is sound, and so is what the model does not have."""
         check_session(self.model)
         await compare(self.drive, self.model)
+
+
+def _told(asked: Commit) -> tuple[Event, ...]:
+    """The events that the script asks for: of a rollback no abort is taken without its own."""
+    if asked.finish == "aborted":
+        return (Event(type="context_rolled_back"),)
+    return (Event(type="step_completed"),) if asked.kind == "step" else ()
