@@ -65,9 +65,16 @@ def _refusal(session: Session, asked: Submit, rules: Rules) -> str:
             return "STALE_TURN"
     limited = asked.cls == "turn" or not rules.keep(Guard.ANSWERS_EXEMPT)
     depth = sum(one.kind != "answer" for one in session.inputs)
-    if limited and (depth >= rules.depth or (asked.policy == "reject" and (session.turn or depth))):
+    if limited and (depth >= rules.depth or (asked.policy == "reject" and _is_at_work(session))):
         return "BUSY"
     return ""
+
+
+def _is_at_work(session: Session) -> bool:
+    """Whether it has a turn, or a message that is due or gathers others: none that waits for a time
+    of its own."""
+    messages = (one for one in session.inputs if one.kind != "answer")
+    return bool(session.turn) or any(one.due or one.kind == "join" for one in messages)
 
 
 def _begin(session: Session, rules: Rules) -> Session:

@@ -429,6 +429,20 @@ async def test_reject_is_busy_while_anything_runs_or_waits(drive: Driver) -> Non
     assert (await drive.submit("m2", policy="reject"))[0] == "ACCEPTED"
 
 
+async def test_reject_passes_what_waits_for_a_time_of_its_own(drive: Driver) -> None:
+    await drive.submit("later", delay_ms=60 * MINUTE)
+    assert (await drive.submit("m1", policy="reject"))[0] == "ACCEPTED"
+    async with drive.unchanged():
+        assert (await drive.submit("m2", policy="reject"))[:3] == ["BUSY", "turn", "1"]
+
+
+async def test_reject_is_busy_while_messages_are_gathered(drive: Driver) -> None:
+    gathering = {"quiet_ms": 60 * MINUTE, "max_wait_ms": 60 * MINUTE}
+    await drive.submit("m1", policy="debounce", key="debounce", **gathering)
+    async with drive.unchanged():
+        assert (await drive.submit("m2", policy="reject"))[:3] == ["BUSY", "turn", "1"]
+
+
 async def test_latest_replaces_what_waits_under_its_key_and_nothing_else(drive: Driver) -> None:
     """Holes 14 and 55: what a turn holds is never taken from it."""
     await drive.submit("held", policy="latest", key="typing")

@@ -188,14 +188,17 @@ if count >= RECEIPTS and #forget == 0 and not exempt then
 end
 
 if class == 'turn' then
-  local depth, bytes = 0, #body
+  -- What only waits for a time of its own is nothing to do yet; what gathers messages is.
+  local depth, bytes, at_work = 0, #body, 0
   for _, input in pairs(s.inputs) do
     if input.class ~= 'answer' then
       depth, bytes = depth + 1, bytes + input.bytes
+      local gathers = input.class == 'join' and input.key == 'debounce'
+      if input.due <= now or gathers then at_work = at_work + 1 end
     end
   end
-  if policy == 'reject' and (turn ~= '' or depth > 0) then
-    return reply('BUSY', 'turn', int(depth), '0', '1000')
+  if policy == 'reject' and (turn ~= '' or at_work > 0) then
+    return reply('BUSY', 'turn', int(at_work), '0', '1000')
   end
   if depth >= tonumber(max_depth) then
     return reply('BUSY', 'inbox', int(depth), max_depth, '1000')
