@@ -25,7 +25,7 @@ from changeover_shared._words import Ending, StepEnding
 from changeover_worker import Agent, App, Compaction, Turn, tool
 from changeover_worker._compaction import SUMMARISE
 from changeover_worker._models.model import Emit, ModelRequest, ModelResponse, TextDelta
-from changeover_worker._session import compacting, signals
+from changeover_worker._session import commits, compacting, signals
 from changeover_worker._session.signals import Moment
 from changeover_worker._turn.context import flaw
 from changeover_worker._turn.rewriting import SUMMARY
@@ -251,6 +251,23 @@ async def test_a_failing_compaction_costs_a_warning_and_the_turn_goes_on(
         await b.submit("hi", "m9")
         await b.run(app_of(model), "w2:00000002")
         assert len(model.summarised) == times
+
+
+async def test_a_provider_that_says_nothing_to_a_summary_leaves_the_step_all_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hung summary and a hung step do not share the time that one grant may take."""
+    model = Split(ScriptedModel.by(talk), Held())
+    monkeypatch.setattr(commits, "SLACK_MS", 200)
+    async with bench(step_timeout="1s", no_progress_timeout="1.9s") as b:
+        await say_all(b, app_of(model, compaction=None), 3)
+        asked = len(model.asked)
+        await b.submit("in brief: " + "z" * 200, "m4")
+        assert (await b.run(app_of(model))).how == "handed_off"
+        assert (len(model.summarised), len(model.asked)) == (1, asked)
+        await b.run(app_of(model), "w2:00000002")
+        assert (len(model.summarised), len(model.asked)) == (1, asked + 1)
+        assert await b.ending("m4") is Ending.COMPLETED
 
 
 async def test_a_failed_compaction_is_tried_again_once_the_context_has_grown_by_a_tenth() -> None:

@@ -75,6 +75,10 @@ class AgentTurn:
     async def _ask(self, execution: Execution) -> None:
         """One model step, from its question to the commit that ends it."""
         run = self._running
+        if not run.commits.has_time_to_ask_again(0):
+            # A summary that nobody answered has used it up. A new grant has all of it.
+            await run.hand_off()
+            return
         if not await self._compaction.if_needed(execution):
             return
         question = partial(self._calls.question, execution)
