@@ -31,6 +31,7 @@ from changeover_shared._results import (
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import (
     CancelAnswer,
+    Head,
     NoTurn,
     Snapshot,
     SubmissionState,
@@ -56,6 +57,8 @@ _SHOWN: dict[Status, SessionStatus] = {
     Status.CLOSED: "closed",
     Status.DELETED: "deleted",
 }
+LIMITED_MS = 5_000
+"""How long after a session stepped aside nobody has looked again."""
 SHOWN_DUE = 3
 """How many messages that wait for their time a session is shown with."""
 _CANCELS = {
@@ -167,9 +170,10 @@ def not_completed(outcome: Outcome) -> NotCompleted:
     return _NOT_COMPLETED[outcome.ending](outcome)
 
 
-def info_of(snapshot: Snapshot) -> SessionInfo:
+def info_of(snapshot: Snapshot, now_ms: int) -> SessionInfo:
     """A session as it stands, from what lies in Redis."""
     head = snapshot.head
+    status = Status.READY if has_stepped_aside(head, now_ms) else head.status
     checkpoint = checkpoint_of(snapshot)
     usage = checkpoint.stats.usage
     if checkpoint.execution is not None:
@@ -178,7 +182,7 @@ def info_of(snapshot: Snapshot) -> SessionInfo:
         session_id=snapshot.session_id,
         agent=head.agent,
         queue=queue_of(head.route),
-        status=shown_status(head.status),
+        status=shown_status(status),
         tenant=head.tenant or None,
         worker=holder_of(snapshot) or None,
         model=checkpoint.model or None,
@@ -202,6 +206,14 @@ def info_of(snapshot: Snapshot) -> SessionInfo:
 def shown_status(status: Status) -> SessionStatus:
     """A status as people read it."""
     return _SHOWN[status]
+
+
+def has_stepped_aside(head: Head, now_ms: int) -> bool:
+    """Whether it waits for a worker like the others, and is offered again soon: as many of its
+    tenant, or of its queue, run as may."""
+    not_before = int(head.raw.get("not_before") or 0)
+    lately = bool(head.raw.get("deferred")) and not_before + LIMITED_MS >= now_ms
+    return lately and head.status in (Status.READY, Status.IDLE, Status.PARKED)
 
 
 def holder_of(snapshot: Snapshot) -> str:

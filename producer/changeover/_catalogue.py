@@ -38,11 +38,11 @@ class Wanted:
             reason = f"{self.status!r:.80} is none of {', '.join(STATUSES)}"
             raise Invalid(field="status", reason=reason)
 
-    def take(self, snapshot: Snapshot | None) -> SessionInfo | None:
+    def take(self, snapshot: Snapshot | None, now_ms: int) -> SessionInfo | None:
         """The session if it is wanted; one that vanished since it was listed is not."""
         if snapshot is None:
             return None
-        info = info_of(snapshot)
+        info = info_of(snapshot, now_ms)
         fits = (
             self.agent in (None, info.agent)
             and self.queue in (None, info.queue)
@@ -61,9 +61,10 @@ async def list_sessions(
         names = [session_id for _, session_id in listed]
         # One that cannot be read here must not hide the others.
         snapshots = await store.snapshots(names, strict=False)
+        now_ms = await store.now_ms()
         for number, snapshot in enumerate(snapshots, 1):
             place = listed[number - 1]
-            info = wanted.take(snapshot)
+            info = wanted.take(snapshot, now_ms)
             if info is not None:
                 found.append(info)
             if len(found) == limit:

@@ -68,7 +68,8 @@ class Reader:
 
     async def session(self, session: str) -> SessionInfo:
         """How a session stands now. Raises `UnknownSession`."""
-        return info_of(await self._snapshot(session))
+        snapshot = await self._snapshot(session)
+        return info_of(snapshot, await (await self._opened()).now_ms())
 
     async def sessions(
         self,

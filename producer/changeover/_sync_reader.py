@@ -69,7 +69,8 @@ class SyncReader:
 
     def session(self, session: str) -> SessionInfo:
         """How a session stands now. Raises `UnknownSession`."""
-        return info_of(self._snapshot(session))
+        snapshot = self._snapshot(session)
+        return info_of(snapshot, (self._opened()).now_ms())
 
     def sessions(
         self,

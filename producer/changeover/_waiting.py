@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from changeover._answers import has_stepped_aside
 from changeover._explanation import START, Backlog, Code, Reason, span
 from changeover._paused import paused_text
 from changeover_shared._items import Json
 from changeover_shared._results import Pause, WorkerInfo
 from changeover_shared._store.keys import queue_of
 from changeover_shared._store.records import Snapshot
-from changeover_shared._words import FORMAT, SUSPECT_AFTER, Status
+from changeover_shared._words import FORMAT, SUSPECT_AFTER
 
 
 def why_ready(
@@ -51,18 +52,12 @@ def why_ready(
     return "waiting_for_slot", text, more, {**facts, "position": _one_up(place)}
 
 
-LIMITED_MS = 5_000
-"""How long after a session stepped aside nobody has looked again."""
-
-
 def stepped_aside(snapshot: Snapshot, now_ms: int) -> Reason | None:
     """As many of its tenant, or of its queue, run as may; None when that was not so lately."""
-    head, raw = snapshot.head, snapshot.head.raw
-    kind = raw.get("deferred", "")
-    if not kind or int(raw.get("not_before") or 0) + LIMITED_MS < now_ms:
+    head = snapshot.head
+    if not has_stepped_aside(head, now_ms):
         return None
-    if head.status not in (Status.READY, Status.IDLE, Status.PARKED):
-        return None
+    kind = head.raw["deferred"]
     queue = queue_of(head.route)
     whose = f"its tenant {head.tenant}" if kind == "tenant" else f"its queue {queue}"
     text = f"is ready: as many sessions of {whose} run as may at once; it is offered again soon"

@@ -139,6 +139,10 @@ async def test_what_steps_aside_for_its_tenant_is_ready_like_the_others(world: W
     (told,) = await world.client.queues()
     assert told.ready == 2
     assert told.oldest_ms is not None
+    assert (await world.client.session("web:1")).status == "ready"
+    listed = await world.client.sessions(status="ready")
+    assert {one.session_id for one in listed.items} == {"web:1", "web:2"}
     await world.client.submit("web:3", "hello", delay="1h")
+    assert (await world.client.session("web:3")).status == "idle"
     (told,) = await world.client.queues()
     assert told.ready == 2
