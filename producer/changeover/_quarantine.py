@@ -65,6 +65,7 @@ def given_up(snapshot: Snapshot, drop: Drop, now_ms: int) -> GivenUp:
     gone = messages if drop == "all" else taken or messages[:1]
     return GivenUp(
         skip=gone[0].n if drop == "input" and gone else 0,
+        last=max((one.n for one in gone), default=0),
         submissions=tuple(one.submission_id for one in gone),
         turn=head.turn if taken else "",
         record=_record(snapshot, now_ms) if taken else "",

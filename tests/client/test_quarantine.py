@@ -18,6 +18,7 @@ from changeover import (
     UnknownSession,
 )
 from changeover_shared._errors import LeaseGone
+from changeover_shared._store.quarantine import Quarantine
 from changeover_shared._store.store import Store
 from tests.client.conftest import World
 
@@ -149,6 +150,25 @@ async def test_everything_can_be_given_up(world: World) -> None:
     (one,) = await redriven(world, ["web:1"], drop_all=True)
     assert (one.dropped, one.status) == (("m:1", "m:2"), "idle")
     assert (await world.client.wait("web:1", "m:2")).ending is Ending.DEAD_LETTERED
+
+
+async def test_a_message_that_comes_after_the_look_is_neither_dropped_nor_told_as_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stopped(world)
+    dead_letter = Quarantine.dead_letter
+
+    async def overtaken(self: Quarantine, *args: Any, **given: Any) -> Any:
+        await world.client.submit("web:1", "next", id="m:2")
+        return await dead_letter(self, *args, **given)
+
+    monkeypatch.setattr(Quarantine, "dead_letter", overtaken)
+    (one,) = await redriven(world, ["web:1"], drop_all=True)
+    assert (one.dropped, one.status) == (("m:1",), "ready")
+    journal = (await world.client.events("web:1")).items
+    (told,) = [event for event in journal if isinstance(event, SessionRedriven)]
+    assert told.dropped == ("m:1",)
+    assert (await world.client.session("web:1")).inbox == 1
 
 
 async def test_one_answer_each_whatever_becomes_of_the_others(world: World) -> None:

@@ -227,6 +227,19 @@ async def test_all_that_is_open_is_given_up_and_the_session_is_idle(drive: Drive
     assert (await drive.submit("m4"))[0] == "ACCEPTED"
 
 
+async def test_what_comes_after_the_look_is_not_given_up(drive: Driver) -> None:
+    """Nobody named it, and no event tells of it: the session runs it."""
+    await drive.submit("m1")
+    await drive.stop()
+    await drive.submit("m2")
+    first = await drive.dead_letter(last=1)
+    assert first == ["OK", "ready"]
+    assert await endings(drive, "m1", "m2") == ["dead_lettered", ""]
+    async with drive.unchanged():
+        assert await drive.dead_letter(last=1) == first
+        assert await drive.dead_letter(last=2) == ["STALE", "1"]
+
+
 # What is kept of how it failed
 
 

@@ -610,10 +610,12 @@ class Driver:
 
     async def dead_letter(self, *, record: str = "", **overrides: Any) -> list[Any]:
         """An operator gives up what is open."""
+        shown = await self._shown()
         request = requests.dead_letter(
             self.fleet.keys,
-            await self._shown(),
+            shown,
             self.session,
+            last=shown.n,
             event=Event(type="session_redriven"),
             record=record,
             not_after_ms=await self.now() + LATER_MS,

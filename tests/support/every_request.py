@@ -69,7 +69,7 @@ def every_request(
             not_after_ms=not_after_ms,
         ),
         "dead_letter": requests.dead_letter(
-            keys, HEAD, SESSION, event=Event(type="session_redriven"), record="",
+            keys, HEAD, SESSION, last=5, event=Event(type="session_redriven"), record="",
             not_after_ms=not_after_ms,
         ),
         "delete": requests.delete(

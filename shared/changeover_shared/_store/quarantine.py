@@ -81,14 +81,7 @@ class Quarantine:
             event=_redriven(given_up, by),
             record=given_up.record,
         )
-        reply = await self._until(ask, timeout_s)
-        if reply[0] != "OK":
-            return None
-        status = Status(reply[1].decode())
-        if status is Status.READY:
-            partition = self._fleet.keys.of(session_id).partition
-            await self._fleet.ring([(head.route, partition)])
-        return status
+        return await self._let_go(ask, session_id, head, timeout_s)
 
     async def dead_letter(
         self,
@@ -99,7 +92,8 @@ class Quarantine:
         by: str = "",
         timeout_s: float = 5.0,
     ) -> Status | None:
-        """Give up all that is open in a session that `head` shows as quarantined; its status then.
+        """Give up what `given_up` names in a session that `head` shows as quarantined; its status
+        then. What came since goes on.
 
         None when it is not in that quarantine any more, or not where `head` says: look again.
         Raises `StoreUnavailable`.
@@ -109,11 +103,23 @@ class Quarantine:
             self._fleet.keys,
             head,
             session_id,
+            last=given_up.last,
             event=_redriven(given_up, by),
             record=given_up.record,
         )
+        return await self._let_go(ask, session_id, head, timeout_s)
+
+    async def _let_go(
+        self, ask: Any, session_id: str, head: Head, timeout_s: float
+    ) -> Status | None:
         reply = await self._until(ask, timeout_s)
-        return Status(reply[1].decode()) if reply[0] == "OK" else None
+        if reply[0] != "OK":
+            return None
+        status = Status(reply[1].decode())
+        if status is Status.READY:
+            partition = self._fleet.keys.of(session_id).partition
+            await self._fleet.ring([(head.route, partition)])
+        return status
 
     async def _until(self, ask: Any, timeout_s: float) -> list[Any]:
         deadline = time.monotonic() + timeout_s

@@ -527,6 +527,8 @@ class GivenUp:
 
     skip: int = 0
     """The position of the one input that is given up; 0 for none, or for all."""
+    last: int = 0
+    """The position of the last input that is given up."""
     submissions: tuple[str, ...] = ()
     turn: str = ""
     """The turn that ends with them, or ''."""

@@ -406,10 +406,20 @@ def redrive(
 
 
 def dead_letter(
-    keys: Keys, head: Head, session_id: str, *, event: Event, record: str, not_after_ms: int
+    keys: Keys,
+    head: Head,
+    session_id: str,
+    *,
+    last: int,
+    event: Event,
+    record: str,
+    not_after_ms: int,
 ) -> Request:
-    """Give up all that is open in a quarantined session that `head` shows."""
-    return _end_of_quarantine("dead_letter", keys, head, session_id, event, record, not_after_ms)
+    """Give up what is open, up to the position `last`, in a quarantined session that `head`
+    shows."""
+    name = "dead_letter"
+    asked = _end_of_quarantine(name, keys, head, session_id, event, record, not_after_ms)
+    return replace(asked, args={**asked.args, "last": last})
 
 
 def _end_of_quarantine(

@@ -80,14 +80,7 @@ class SyncQuarantine:
             event=_redriven(given_up, by),
             record=given_up.record,
         )
-        reply = self._until(ask, timeout_s)
-        if reply[0] != "OK":
-            return None
-        status = Status(reply[1].decode())
-        if status is Status.READY:
-            partition = self._fleet.keys.of(session_id).partition
-            self._fleet.ring([(head.route, partition)])
-        return status
+        return self._let_go(ask, session_id, head, timeout_s)
 
     def dead_letter(
         self,
@@ -98,7 +91,8 @@ class SyncQuarantine:
         by: str = "",
         timeout_s: float = 5.0,
     ) -> Status | None:
-        """Give up all that is open in a session that `head` shows as quarantined; its status then.
+        """Give up what `given_up` names in a session that `head` shows as quarantined; its status
+        then. What came since goes on.
 
         None when it is not in that quarantine any more, or not where `head` says: look again.
         Raises `StoreUnavailable`.
@@ -108,11 +102,21 @@ class SyncQuarantine:
             self._fleet.keys,
             head,
             session_id,
+            last=given_up.last,
             event=_redriven(given_up, by),
             record=given_up.record,
         )
+        return self._let_go(ask, session_id, head, timeout_s)
+
+    def _let_go(self, ask: Any, session_id: str, head: Head, timeout_s: float) -> Status | None:
         reply = self._until(ask, timeout_s)
-        return Status(reply[1].decode()) if reply[0] == "OK" else None
+        if reply[0] != "OK":
+            return None
+        status = Status(reply[1].decode())
+        if status is Status.READY:
+            partition = self._fleet.keys.of(session_id).partition
+            self._fleet.ring([(head.route, partition)])
+        return status
 
     def _until(self, ask: Any, timeout_s: float) -> list[Any]:
         deadline = time.monotonic() + timeout_s

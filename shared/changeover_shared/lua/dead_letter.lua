@@ -1,4 +1,5 @@
--- Give up all that is open in a quarantined session: its turn ends, and it is idle.
+-- Give up all that an operator has seen open in a quarantined session: its turn ends, and it is
+-- idle, unless something came after the look. Nobody named that, so it runs.
 --
 -- KEYS     meta         HASH
 --          head         HASH
@@ -23,6 +24,7 @@
 --          session      str
 --          route        str
 --          number       int   which quarantine of the session this ends
+--          last         int   the position of the last one that was seen
 --          detail       str   the body of the event
 --          record       str   of the turn that ends, '' for none
 -- SEALED   detail       event
@@ -45,8 +47,9 @@ local status = get(s, 'status')
 if int(num(s, 'quarantine_no')) ~= number or status == 'deleted' then
   return reply('STALE', int(num(s, 'quarantine_no')))
 end
+local all = 'all|' .. last
 if status ~= 'quarantined' then
-  if get(s, 'redriven') ~= 'all' then return reply('STALE', number) end
+  if get(s, 'redriven') ~= all then return reply('STALE', number) end
   return reply('OK', status)
 end
 if get(s, 'route') ~= route then return reply('ROUTE', get(s, 'route'), get(s, 'agent')) end
@@ -54,11 +57,11 @@ refused = unfit(s)
 if refused then return refused end
 
 if get(s, 'turn') ~= '' then give_turn_up(s, epoch, turns, record) end
-for _, n in ipairs(positions(s, function() return true end)) do
+for _, n in ipairs(positions(s, function(input) return input.n <= tonumber(last) end)) do
   dead_letter(s, epoch, s.inputs[n], '')
 end
 event(s, epoch, 'session_redriven', '', '', '', detail)
 end_quarantine(s, quarantine)
-set(s, 'redriven', 'all')
+set(s, 'redriven', all)
 status = place(s, at)
 return reply('OK', status)
