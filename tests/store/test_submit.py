@@ -437,8 +437,9 @@ async def test_reject_passes_what_waits_for_a_time_of_its_own(drive: Driver) -> 
 
 
 async def test_reject_is_busy_while_messages_are_gathered(drive: Driver) -> None:
-    gathering = {"quiet_ms": 60 * MINUTE, "max_wait_ms": 60 * MINUTE}
-    await drive.submit("m1", policy="debounce", key="debounce", **gathering)
+    await drive.submit(
+        "m1", policy="debounce", key="debounce", quiet_ms=60 * MINUTE, max_wait_ms=60 * MINUTE
+    )
     async with drive.unchanged():
         assert (await drive.submit("m2", policy="reject"))[:3] == ["BUSY", "turn", "1"]
 

@@ -527,13 +527,13 @@ class GivenUp:
 
     skip: int = 0
     """The position of the one input that is given up; 0 for none, or for all."""
-    last: int = 0
-    """The position of the last input that is given up."""
     submissions: tuple[str, ...] = ()
     turn: str = ""
     """The turn that ends with them, or ''."""
     record: str = ""
     """Its record, or ''."""
+    last: int = 0
+    """The position of the last input that is given up."""
 
 
 class Standing(NamedTuple):
