@@ -16,7 +16,7 @@ from changeover_shared._store.lease_store import LeaseStore
 from changeover_shared._store.upkeep import STANDINGS_AT_ONCE
 from changeover_shared._words import Status
 
-EVERY_S: Final = 5.0
+EVERY_S: Final = 15.0
 """How often what waits is counted, and at most how often a walk over all sessions begins."""
 LOOK_S: Final = 3.0
 """How long one look may take. Where Redis is several servers and one does not answer, nothing is

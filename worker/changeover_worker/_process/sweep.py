@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from structlog.typing import FilteringBoundLogger
 
+from changeover_shared._bind import OFF
 from changeover_shared._errors import StoreUnavailable
 from changeover_shared._results import WorkerInfo
 from changeover_shared._settings import Settings
@@ -78,6 +79,8 @@ class Sweep:
         self._crowding = Crowding(
             store, tenant=settings.tenant_inbox, fleet=settings.fleet_inbox, log=log
         )
+        self._counts = settings.health_bind != OFF
+        """Whether anybody could be shown how the fleet stands: counting is dearer than sweeping."""
         self._counting = Counting(store, lambda: self._headroom.shares, log)
         lease_s = settings.lease.total_seconds()
         self._courtesy = Courtesy(patience_s=lease_s, room_s=2 * lease_s)
@@ -141,7 +144,8 @@ class Sweep:
         await _patiently(self._read_registry())
         await self._headroom.look()
         await self._firing.look(self._store.clock.now_ms())
-        self._counting.look()
+        if self._counts:
+            self._counting.look()
         partitions = self._store.keys.partitions
         began = time.monotonic()
         for visited in range(partitions):
