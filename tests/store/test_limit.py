@@ -138,6 +138,22 @@ async def test_a_place_whose_owner_stays_away_ends_by_itself(drive: Driver) -> N
     assert await drive.redis("ZRANGE", key(drive, "kept"), 0, -1) == []
 
 
+async def test_a_newcomer_passes_where_those_who_were_given_times_stay_away(
+    drive: Driver,
+) -> None:
+    """A line whose sessions were deleted must not keep a model idle until its end."""
+    await granted(drive, names(5), limit=SIXTY)
+    waits = [await drive.limit(name, limit=SIXTY) for name in names(90, "gone")]
+    # The first ten have lost their places; those whose times have come are not there either.
+    await pass_time(drive, waits[9] + 30_001)
+    for gone in names(45, "gone")[10:]:
+        await drive.call(requests.leave_limit(drive.fleet.keys, drive.asked(gone, limit=SIXTY)))
+    assert await drive.limit("new", limit=SIXTY) == 0
+    # The next one is not let through at once as well: the line goes before it as before.
+    await pass_time(drive, 60_000)
+    assert await drive.limit("newer", limit=SIXTY) > 0
+
+
 async def test_nobody_is_given_a_place_further_ahead_than_it_waits(drive: Driver) -> None:
     one = (Bucket("main", requests=1),)
     assert await drive.limit("r0", limit=one) == 0

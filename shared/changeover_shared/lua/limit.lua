@@ -114,6 +114,9 @@ local function after_rates(b, mine, before)
   if not mine and before > 0 and b.step + b.each_token > 0 then
     opens = math.max(opens, now) + before * b.gap
   end
+  -- Nobody's turn has come and none was taken for a while: those whose times come later lose
+  -- nothing, and those who never come back would keep everybody else waiting.
+  if before == 0 and opens + b.gap <= now then return end
   if math.max(opens, b.line) > now then return at_the_end(b, opens) end
 end
 
