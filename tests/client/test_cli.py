@@ -491,6 +491,15 @@ class TestManyMessages:
         told = run("submit", "--many", self.file(tmp_path, *lines), "--json")
         assert (told.code, told.json["accepted"]) == (4, 2)
         assert [(p["line"], p["code"]) for p in told.json["problems"]] == [(3, "busy")]
+        lines += [self.line(session, f"more {n}", agent="nobody") for n in range(22)]
+        told = run("submit", "--many", self.file(tmp_path, *lines))
+        assert told.out == "0 accepted · 2 duplicate · 23 refused\n"
+        said = told.err.splitlines()
+        assert len([line for line in said if line.startswith("line ")]) == 20
+        assert said[-2:] == [
+            "3 more lines: busy; --json lists them",
+            "send the same file again later: what was accepted is not repeated",
+        ]
 
     def test_a_file_that_is_not_there_is_wrong_usage(self, run: Run, tmp_path: Path) -> None:
         told = run("submit", "--many", str(tmp_path / "none.jsonl"))

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -71,6 +71,10 @@ class Defaults:
     reply_to: str | None = None
 
 
+SHOWN: Final = 20
+"""Of lines that are refused alike, so many are told one by one."""
+
+
 @dataclass
 class Tally:
     """What became of a file's lines."""
@@ -81,12 +85,24 @@ class Tally:
     problems: list[dict[str, Any]] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     endings: Counter[str] = field(default_factory=Counter)
+    shown: Counter[str] = field(default_factory=Counter)
+    """Code -> how many lines were refused with it."""
 
     def blame(self, line: int, code: str, text: str) -> None:
         """Note that a line was not accepted, and say so at once."""
         self.refused += 1
         self.problems.append({"line": line, "code": code, "message": text})
-        note(f"line {line}: {text}", style="red")
+        self.shown[code] += 1
+        if self.shown[code] <= SHOWN:
+            note(f"line {line}: {text}", style="red")
+
+    def say_what_is_left(self) -> None:
+        """Say how many lines were refused alike, and how the file is sent to its end."""
+        for code, count in self.shown.items():
+            if count > SHOWN:
+                note(f"{count - SHOWN} more lines: {code}; --json lists them", style="red")
+        if self.shown["busy"]:
+            note("send the same file again later: what was accepted is not repeated")
 
     def exit_code(self) -> int:
         """The gravest of what happened: unanswered, refused, malformed, ended badly."""
@@ -119,6 +135,7 @@ async def submit_file(
             await _send(client, lines, defaults, tally, bar, total)
             if wait:
                 await _await_endings(client, tally, bar, timeout)
+    tally.say_what_is_left()
     tally.problems.sort(key=lambda problem: problem["line"])
     _summarise(tally, waited=wait, as_json=as_json)
     return tally.exit_code()
