@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -176,6 +178,17 @@ def read_settings(**given: Any) -> Settings:
         where = "_".join(str(part) for part in first["loc"]).upper()
         field = f"CHANGEOVER_{where}" if where else "settings"
         raise Invalid(field=field, reason=_reason(first), unchanged=_NOT_STARTED) from error
+
+
+def misspelt(environment: Iterable[str]) -> dict[str, str]:
+    """Variables that no setting has and that look like one that a setting has, with that one."""
+    known = [f"CHANGEOVER_{name.upper()}" for name in Settings.model_fields]
+    found = {}
+    for name in sorted(environment):
+        if name.startswith("CHANGEOVER_") and name not in known:
+            for meant in get_close_matches(name, known, n=1, cutoff=0.8):
+                found[name] = meant
+    return found
 
 
 def _reason(found: ErrorDetails) -> str:

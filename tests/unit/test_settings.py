@@ -9,7 +9,7 @@ import pytest
 
 from changeover_shared._bind import Bind, read_bind
 from changeover_shared._errors import Invalid
-from changeover_shared._settings import Settings, read_settings
+from changeover_shared._settings import Settings, misspelt, read_settings
 
 
 @pytest.fixture(autouse=True)
@@ -147,3 +147,14 @@ def test_an_address_to_listen_on_is_read_as_it_is_written(text: str, bind: Bind 
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="CHANGEOVER_HEALTH_BIND"):
         read_settings(health_bind=text)
+
+
+def test_a_variable_that_is_nearly_a_setting_is_found() -> None:
+    environment = {
+        "CHANGEOVER_LEAS": "1s",
+        "CHANGEOVER_LEASE": "30s",
+        "CHANGEOVER_DEMO_DIR": "x",
+        "CHANGEOVR_LEASE": "y",
+        "HOME": "/",
+    }
+    assert misspelt(environment) == {"CHANGEOVER_LEAS": "CHANGEOVER_LEASE"}

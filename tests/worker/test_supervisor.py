@@ -272,6 +272,14 @@ def test_an_app_that_does_not_import_is_no_reason_to_restart(
         assert at.workers() == ()
 
 
+def test_a_misspelt_variable_is_told(url: str, tmp_path: Path) -> None:
+    with fleet(url, tmp_path) as at:
+        worker = at.start(CHANGEOVER_CONCURENCY="7")
+        at.wait_for_workers(1)
+        assert '"code": "unknown_setting", "name": "CHANGEOVER_CONCURENCY"' in worker.text
+        assert "is CHANGEOVER_CONCURRENCY meant?" in worker.text
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -23,7 +23,7 @@ from changeover_shared._errors import (
 )
 from changeover_shared._exit_codes import BUG, MENDABLE, MISCONFIGURED, UNANSWERED
 from changeover_shared._server.url import redis_url
-from changeover_shared._settings import Settings, read_settings
+from changeover_shared._settings import Settings, misspelt, read_settings
 from changeover_worker._app_loading import AppBroken, load_app
 from changeover_worker._process.log import make_log
 from changeover_worker._process.name import default_name
@@ -95,6 +95,8 @@ def worker(
         )
         url = redis_url(redis, settings)
         log = make_log(settings)
+        for name, meant in misspelt(os.environ).items():
+            log.warning("warning", code="unknown_setting", name=name, text=f"is {meant} meant?")
         service = ServiceManager.of(os.environ)
         target = _target(settings)
         if settings.processes > 1:
