@@ -209,6 +209,8 @@ async def test_a_primary_that_becomes_a_replica_is_left() -> None:
     with running_sentinel(replicas=1) as group:
         async with aclosing(await Store.open(group.url, SETTINGS)) as store:
             await store.submit(message("m1"))
+            (replica,) = group.replicas()
+            replica.until_it_has_all_of(group.primary())
             group.fail_over()
             answer = await store.submit(message("m2"), timeout_s=20)
             key = store.keys.of(SESSION).session(SESSION, "head")

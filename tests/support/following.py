@@ -83,11 +83,11 @@ class Following:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _follow(self) -> None:
-        async with Client(self._url, settings=self._settings) as client:
-            # Before its first event a follower is told of an outage; later it rides it out.
-            while not self._seen.last:
-                try:
+        # Until its first event a follower is told of an outage; later it rides it out.
+        while not self._seen.last:
+            try:
+                async with Client(self._url, settings=self._settings) as client:
                     async for event in client.follow(self._session, after=self._seen.last):
                         self._seen.note(event)
-                except StoreUnavailable:
-                    await asyncio.sleep(0.1)
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)

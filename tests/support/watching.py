@@ -17,7 +17,7 @@ from changeover_shared._store.scripts import Script
 ONE_KEY = (
     "GET", "SET", "PERSIST", "PEXPIRE", "PEXPIREAT",
     "HGET", "HSET", "HSETNX", "HMGET", "HGETALL", "HEXISTS", "HDEL", "HINCRBY", "HRANDFIELD",
-    "ZADD", "ZREM", "ZSCORE", "ZCARD", "ZRANGE", "ZREMRANGEBYSCORE",
+    "ZADD", "ZREM", "ZSCORE", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE",
     "XADD", "XDEL", "XLEN", "XRANGE", "XREVRANGE", "XTRIM",
 )  # fmt: skip
 """Commands whose first argument is their one key."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -82,11 +83,11 @@ async def test_a_claim_loop_that_hangs_is_not_live_while_redis_answers(
     looks = LeaseStore.peek
 
     async def hangs(
-        store: LeaseStore, partition: int, routes: list[str], *, window: int, solo: bool = False
+        store: LeaseStore, partition: int, routes: list[str], *, window: int, **more: Any
     ) -> Peeked:
         if window > 1:  # not the sweep, which looks with a window of one
             await goes_on.wait()
-        return await looks(store, partition, routes, window=window, solo=solo)
+        return await looks(store, partition, routes, window=window, **more)
 
     async with working(app(), settings, server.url) as at:
         monkeypatch.setattr(LeaseStore, "peek", hangs)

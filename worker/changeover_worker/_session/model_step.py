@@ -150,7 +150,9 @@ class _Listening:
         return answer
 
     def tail(self, tail: Tail) -> Tail:
-        """What the step leaves behind, with its count of tokens."""
+        """What the step leaves behind, with its count of tokens. Nothing is heard afterwards, so a
+        model that keeps its callback keeps no session."""
+        self._speaks = _nobody_listens
         events = tail.events
         if self._assembled.miscounted:
             text = "the provider told of a number of tokens that cannot be; it was not counted"
@@ -171,6 +173,10 @@ class _Listening:
             self._speaks()
         self._pieces += 1
         await reached(Moment.DELTA, self._session_id, str(self._pieces))
+
+
+def _nobody_listens() -> None:
+    return None
 
 
 def failure_of(error: BaseException, kind: str) -> Failure:
