@@ -97,6 +97,18 @@ async def test_a_nonce_of_an_expired_grant_is_used_as_well(drive: Driver) -> Non
         assert await drive.claim(nonce="n1") == [["USED"]]
 
 
+async def test_a_repeat_that_finds_the_session_free_again_is_granted_a_fence_of_its_own(
+    drive: Driver,
+) -> None:
+    """Hole 2: the fence whose reply was lost is nobody's; who asks has the newest lease."""
+    await drive.run("m1", nonce="n1")
+    for nonce, fence in (("n2", "2"), ("n1", "3")):
+        await drive.expire()
+        await drive.reap()
+        (answer,) = await drive.claim(nonce=nonce)
+        assert [str(value) for value in answer[:2]] == ["GRANTED", fence]
+
+
 async def test_a_late_claim_grants_nothing(drive: Driver) -> None:
     """Hole 2: not-after."""
     await drive.submit("m1")

@@ -104,7 +104,10 @@ def fences_rise_by_one(one: SessionHistory) -> Iterator[Finding]:
         )
     skipped = set(range(min(names), one.final.fence + 1)) - names.keys()
     deletions = sum(delete.word in ("", "OK") for delete in one.scripts["delete"])
-    if len(skipped) > len(one.lost_claims) + deletions:
+    # Each of them may have been granted a fence of its own: when the session has been with somebody
+    # else meanwhile, the repeat of a claim is granted another one.
+    unanswered = sum(not claim.answer for claim in one.scripts["claim"])
+    if len(skipped) > unanswered + deletions:
         yield Finding(f"G2: nobody was granted the fences {sorted(skipped)}", loss=True)
 
 

@@ -104,6 +104,16 @@ def test_a_lost_answer_stands_for_what_it_may_have_done() -> None:
     assert violations([*lost, unanswered], {"s": FINAL}) == []
 
 
+def test_the_repeat_of_a_claim_may_have_been_granted_another_fence() -> None:
+    """Where the session has been with somebody else since the reply was lost."""
+    unanswered = record("claim", 6, incarnation="w3", nonce="c")
+    again = claim("4|w3|c", 8, rev=2, seq=5)
+    history = [*HISTORY, unanswered, again]
+    assert violations(history, {"s": replace(FINAL, fence=4)}) == []
+    found = violations([*HISTORY, again], {"s": replace(FINAL, fence=4)})
+    assert found == ["s: G2: nobody was granted the fences [3]"]
+
+
 BAD: dict[str, tuple[Sequence[Record], str]] = {
     "a fence is granted twice": (
         [claim("2|w3|c", 5, rev=1, seq=4)],
